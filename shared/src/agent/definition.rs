@@ -67,6 +67,20 @@ impl Default for Definition {
     }
 }
 
+/// What of a definition holds for a run to its end, as it was at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    pub grace_ms: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel_children: bool,
+}
+
+impl From<&Definition> for Terms {
+    fn from(definition: &Definition) -> Self {
+        Self { grace_ms: definition.grace_ms, cancel_children: definition.cancel_children }
+    }
+}
+
 /// What operators have said of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

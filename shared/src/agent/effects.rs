@@ -27,16 +27,16 @@ impl Agent {
         self.to::<Lockspace>(&lockspace::Command::ReleaseAll { holder, reason })
     }
 
-    /// A lock must not end while its holder is frozen and cannot refresh it.
-    pub(super) fn extend_locks(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
+    /// A lock must not end while its holder is frozen and cannot refresh it. Once the wait is `over` it ends by itself.
+    pub(super) fn extend_locks(&self, wait: &WaitRecord, until: Timestamp, over: bool) -> Effect {
         let (holder, wait, reply_to) = (wait.instance.clone(), wait.id, self.key());
-        self.to::<Lockspace>(&lockspace::Command::Extend { holder, until, wait, reply_to })
+        self.to::<Lockspace>(&lockspace::Command::Extend { holder, until, wait, reply_to, over })
     }
 
-    /// Neither must the leases of its tasks.
-    pub(super) fn extend_leases(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
+    /// The same of the leases of its tasks.
+    pub(super) fn extend_leases(&self, wait: &WaitRecord, until: Timestamp, over: bool) -> Effect {
         let (instance, wait, reply_to) = (wait.instance.clone(), wait.id, self.key());
-        self.to::<Pool>(&pool::Command::ExtendLease { instance, until, wait, reply_to })
+        self.to::<Pool>(&pool::Command::ExtendLease { instance, until, wait, reply_to, over })
     }
 
     pub(super) fn end_in_pool(&self, instance: &InstanceId, reason: &str) -> Effect {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::definition::Defined;
+use super::definition::{Defined, Terms};
 use super::returned::Returned;
 use super::state::{CallRecord, Class, Exit, Instance, Item};
 use super::waits::{Outcome, Party, WaitRecord};
@@ -48,6 +48,8 @@ pub enum Event {
         runner: String,
         token: Token,
         timeout_ms: u64,
+        #[serde(default)]
+        terms: Option<Terms>,
         at: Timestamp,
     },
     /// It goes back to the queue: its runner was lost before it started, or its bid is void.

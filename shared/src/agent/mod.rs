@@ -24,7 +24,7 @@ use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
 pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
-pub use definition::{Defined, Definition, Standing};
+pub use definition::{Defined, Definition, Standing, Terms};
 pub use event::{DeadLetter, Event};
 pub use returned::{Blob, Returned};
 pub use state::{

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::definition::{Defined, Definition, Standing};
+use super::definition::{Defined, Definition, Standing, Terms};
 use super::finished::Finished;
 use super::returned::Returned;
 use super::waits::WaitRecord;
@@ -118,6 +118,9 @@ pub struct Instance {
     /// Its limit, as it was defined at the start.
     #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub timeout_ms: u64,
+    /// What else was defined for it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Terms>,
     /// Time spent in waits that are over; the run's limit does not count it.
     #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub waited_ms: u64,
@@ -329,6 +332,7 @@ impl Instance {
             granted: None,
             started: None,
             timeout_ms: 0,
+            terms: None,
             waited_ms: 0,
             call: None,
             chain: Vec::new(),
@@ -407,6 +411,11 @@ impl Agent {
     /// The definition, or what a hand-made instance of an undefined agent goes by.
     pub(super) fn limits(&self) -> Definition {
         self.defined.as_ref().map(|defined| defined.definition.clone()).unwrap_or_default()
+    }
+
+    /// The terms of an instance, which outlive the definition. One that no runner has started goes by what holds now.
+    pub(super) fn terms_of(&self, instance: &Instance) -> Terms {
+        instance.terms.unwrap_or_else(|| Terms::from(&self.limits()))
     }
 
     /// Instances that no runner watches can serve calls by waiting for them.

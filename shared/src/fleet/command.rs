@@ -27,7 +27,8 @@ pub enum Command {
     Leave {
         runner: String,
     },
-    /// An agent wants a slot for an instance.
+    /// An agent wants a slot for an instance. A bid that waits already takes what is said of it now, and has waited
+    /// as long.
     Bid {
         bid: Uuid,
         swarm: Name,

@@ -28,6 +28,7 @@ pub enum Event {
         #[serde(default)]
         left: bool,
     },
+    /// The bid waits, or waits on under other terms.
     BidPlaced(Bid),
     BidWithdrawn {
         bid: Uuid,

@@ -49,7 +49,9 @@ impl Lockspace {
             Event::Kept { key, expires, ttl_ms } => {
                 self.change(key, changes, |lock| (lock.expires, lock.ttl_ms) = (*expires, *ttl_ms));
             }
-            Event::Extended { key, expires } => self.change(key, changes, |lock| lock.expires = *expires),
+            Event::Extended { key, expires } | Event::Shortened { key, expires } => {
+                self.change(key, changes, |lock| lock.expires = *expires);
+            }
             Event::Released { key, .. } | Event::Expired { key, .. } => {
                 self.remove_lock(key);
                 changes.delete(document(key));

@@ -41,6 +41,10 @@ pub enum Command {
         until: Timestamp,
         wait: Uuid,
         reply_to: EntityKey,
+        /// The other way round: the wait is over, and each of its locks has its own time to live again, from now.
+        /// Nobody waits for an answer. (`until` is then; who does not know of this extends nothing to it.)
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
     },
     /// An operator takes a lock away from whoever holds it.
     ForceRelease {

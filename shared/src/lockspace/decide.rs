@@ -45,7 +45,8 @@ impl Lockspace {
                 self.heartbeat(holder, key, *ttl_ms, ctx)
             }
             Command::ReleaseAll { holder, reason } => Ok(self.release_all(holder, reason)),
-            Command::Extend { holder, until, wait, reply_to } => {
+            Command::Extend { holder, over: true, .. } => Ok(self.shorten(holder, ctx)),
+            Command::Extend { holder, until, wait, reply_to, over: false } => {
                 Ok(self.extend(holder, *until, ctx).effects(vec![locks_extended(reply_to, *wait)]))
             }
             Command::ForceRelease { key, by } => self.force_release(&self.canonical(key)?, by),
@@ -188,6 +189,15 @@ impl Lockspace {
         let keys: Vec<String> = short.map(|(key, _)| key.to_string()).collect();
         let events = keys.iter().map(|key| Event::Extended { key: key.clone(), expires: until }).collect();
         Decision::new(Reply::Extended { keys }, events)
+    }
+
+    /// Takes back what was extended: the holder can refresh its locks itself again.
+    fn shorten(&self, holder: &InstanceId, ctx: &Ctx) -> Decision<Lockspace> {
+        let shortened = self.held_by(holder).filter_map(|(key, lock)| {
+            let expires = ctx.now + Duration::from_millis(lock.ttl_ms);
+            (expires < lock.expires).then(|| Event::Shortened { key: key.to_string(), expires })
+        });
+        Decision::new(Reply::Done, shortened.collect())
     }
 
     fn force_release(&self, key: &str, by: &str) -> Answer {

@@ -39,6 +39,11 @@ pub enum Event {
         key: String,
         expires: Timestamp,
     },
+    /// The wait is over for which the lock was to last longer.
+    Shortened {
+        key: String,
+        expires: Timestamp,
+    },
     Released {
         key: String,
         holder: InstanceId,

@@ -57,6 +57,7 @@ impl Entity for Lockspace {
             | Event::Refreshed { key, .. }
             | Event::Kept { key, .. }
             | Event::Extended { key, .. }
+            | Event::Shortened { key, .. }
             | Event::Released { key, .. }
             | Event::Expired { key, .. }
             | Event::EdgeNoted { key, .. } => Some(key.clone()),

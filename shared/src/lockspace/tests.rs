@@ -297,7 +297,13 @@ fn locks_outlast_a_wait() {
     let until = bench.now + Duration::from_secs(7200);
     let reply_to = EntityKey::agent(&name("default"), &name("worker"));
     let wait = Uuid::from_u128(7);
-    let extend = |until| Command::Extend { holder: instance("a"), until, wait, reply_to: reply_to.clone() };
+    let extend = |until| Command::Extend {
+        holder: instance("a"),
+        until,
+        wait,
+        reply_to: reply_to.clone(),
+        over: false,
+    };
     let reply = run(&mut bench, extend(until)).unwrap();
     assert_eq!(reply, Reply::Extended { keys: vec![X.to_owned()] });
     let told = Effect::Entity { key: reply_to.clone(), command: json!({"locks_extended": {"wait": wait}}) };
@@ -310,6 +316,39 @@ fn locks_outlast_a_wait() {
     assert_eq!(bench.effects.len(), 2);
     bench.advance(Duration::from_secs(1));
     token(run(&mut bench, acquire("b", X)));
+}
+
+#[test]
+fn a_lock_has_its_own_time_again_once_the_wait_is_over() {
+    let mut bench = bench();
+    allow(&mut bench, 2);
+    run(&mut bench, acquire_for("a", X, Some(60_000))).unwrap();
+    run(&mut bench, acquire_for("a", Y, Some(86_400_000))).unwrap();
+    let reply_to = EntityKey::agent(&name("default"), &name("worker"));
+    let extend = |until, over| Command::Extend {
+        holder: instance("a"),
+        until,
+        wait: Uuid::from_u128(7),
+        reply_to: reply_to.clone(),
+        over,
+    };
+    let start = bench.now;
+    run(&mut bench, extend(start + Duration::from_secs(14 * 86_400), false)).unwrap();
+    bench.advance(Duration::from_secs(3600));
+    let woken = extend(bench.now, true);
+    run(&mut bench, woken).unwrap();
+    let ends = |bench: &mut Bench<Lockspace>| {
+        locks(bench).into_iter().map(|lock| lock.expires_at.since(start).as_secs()).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&mut bench), [3600 + 60, 3600 + 86_400]);
+    assert_eq!(bench.effects.len(), 1, "nobody waits for the word");
+    bench.advance(Duration::from_secs(30));
+    let events = bench.events.len();
+    let again = extend(bench.now, true);
+    run(&mut bench, again).unwrap();
+    assert_eq!(bench.events.len(), events, "nothing lasts longer than by itself");
+    bench.advance(Duration::from_secs(30));
+    assert_eq!(ends(&mut bench), [3600 + 86_400]);
 }
 
 #[test]
@@ -367,11 +406,12 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (holder(), key(), ttl())
             .prop_map(|(holder, key, ttl_ms)| Command::Heartbeat { holder, key, ttl_ms }),
         1 => holder().prop_map(|holder| Command::ReleaseAll { holder, reason: "ended".to_owned() }),
-        1 => (holder(), 0..200_000u64).prop_map(|(holder, ms)| Command::Extend {
+        1 => (holder(), 0..200_000u64, any::<bool>()).prop_map(|(holder, ms, over)| Command::Extend {
             holder,
             until: Timestamp(1_790_000_000_000 + ms),
             wait: Uuid::nil(),
             reply_to: EntityKey::agent(&name("default"), &name("worker")),
+            over,
         }),
         1 => key().prop_map(|key| Command::ForceRelease { key, by: "root".to_owned() }),
         1 => (0..4usize).prop_map(|locks_per_holder| Command::Configure {

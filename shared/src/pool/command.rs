@@ -154,6 +154,10 @@ pub enum Command {
         until: Timestamp,
         wait: Uuid,
         reply_to: EntityKey,
+        /// The other way round: the wait is over, and its tasks have a usual lease again, from now. Nobody waits for an
+        /// answer. (`until` is then; who does not know of this extends nothing to it.)
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
     },
     /// An instance has ended: what it had started goes back at once.
     EndInstance {

@@ -154,6 +154,13 @@ pub enum Event {
         until: Timestamp,
         at: Timestamp,
     },
+    /// The wait is over for which they were extended.
+    LeasesShortened {
+        instance: InstanceId,
+        tasks: Vec<Uuid>,
+        until: Timestamp,
+        at: Timestamp,
+    },
     /// The agent of a started task is gone.
     LeaseLost {
         task: Uuid,
@@ -220,7 +227,9 @@ impl Event {
     pub(super) fn subject(&self) -> Option<String> {
         match self {
             Event::Created(created) => Some(created.task.to_string()),
-            Event::LeasesExtended { instance, .. } => Some(instance.to_string()),
+            Event::LeasesExtended { instance, .. } | Event::LeasesShortened { instance, .. } => {
+                Some(instance.to_string())
+            }
             _ => self.task().or_else(|| self.agent()).map(|id| id.to_string()),
         }
     }

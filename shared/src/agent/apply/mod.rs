@@ -107,7 +107,7 @@ impl Agent {
                     instance.state = State::Resuming;
                 }
             }),
-            Event::Granted { instance, runner, token, timeout_ms, at } => {
+            Event::Granted { instance, runner, token, timeout_ms, terms, at } => {
                 self.move_files(runner, changes);
                 self.with_instance(instance, changes, |instance| {
                     instance.state = State::Starting;
@@ -115,7 +115,7 @@ impl Agent {
                     instance.runner = Some(runner.clone());
                     (instance.token, instance.first_token) = (Some(*token), Some(*token));
                     instance.attempts += 1;
-                    instance.timeout_ms = *timeout_ms;
+                    (instance.timeout_ms, instance.terms) = (*timeout_ms, *terms);
                     (instance.since, instance.granted, instance.started) = (*at, Some(*at), Some(*at));
                     body::OnRunner { runner: Some(runner) }
                 });
@@ -404,13 +404,14 @@ impl Agent {
             instance.waited_ms += millis(waited);
             body::Waiting { waiting_for: None }
         });
-        self.prolong_calls(id, waited, changes);
+        self.prolong_calls(id, waited, at, changes);
     }
 
-    fn prolong_calls(&mut self, callee: &InstanceId, span: Duration, changes: &mut Changes) {
+    /// None has more than its whole time left: one that came during the wait, and may have ended it, began later.
+    fn prolong_calls(&mut self, callee: &InstanceId, span: Duration, at: Timestamp, changes: &mut Changes) {
         for call in self.calls_at(callee) {
             if let Some(record) = self.calls.get_mut(&call) {
-                record.until = record.until + span;
+                record.until = (record.until + span).min(at + limits::CALL_EXPIRY);
                 changes.put(format!("call/{call}"), record, None);
             }
         }

@@ -149,7 +149,10 @@ impl Draft<'_> {
         let Some((queued_run, call, wait, event)) = found else { return };
         self.push(Event::CallRuns { call, instance: waiter.clone() });
         self.end(&queued_run, killed("a waiting instance took the call"));
-        self.finish_wait(wait, Outcome::Triggered { payload: event });
+        // Nobody has got ready for the wait yet, so nobody is told that it is over.
+        self.push(Event::WaitEnded { wait, outcome: Outcome::Triggered { payload: event } });
+        let at = self.now();
+        self.push(Event::Resumed { instance: waiter.clone(), token: None, at });
     }
 
     /// Ends a call that is not over.

@@ -25,6 +25,7 @@ impl Draft<'_> {
                 && old.definition.scale == definition.scale
                 && old.definition.needs == definition.needs;
             if !same_bids {
+                self.renew_bids_of_woken();
                 self.unbid_queued();
             }
         }
@@ -56,6 +57,16 @@ impl Draft<'_> {
             self.push(Event::Attached { instance, agent_id });
         }
         Reply::Done
+    }
+
+    /// Runs that bid to go on do so under the new terms. The bid stays the same one, so that it has waited as long as
+    /// before, and a grant that is on its way holds.
+    fn renew_bids_of_woken(&mut self) {
+        for id in self.runs(|run| run.state == State::Resuming) {
+            let woken = self.agent.instances.get(&id);
+            let renewed = woken.and_then(|run| self.agent.place_bid(run, run.bid?, Class::Resumed));
+            self.send(renewed);
+        }
     }
 
     /// Bids made under the old terms are void.

@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::reports::chosen;
 use crate::agent::event::Event;
 use crate::agent::state::{CallStatus, End, Exit, Instance, Spill, State};
-use crate::agent::{Reply, effects};
+use crate::agent::{Reply, Terms, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
 use crate::fence::Token;
@@ -23,17 +23,19 @@ impl Draft<'_> {
         let Some(instance) = self.agent.by_bid(bid).cloned() else { return Reply::Done };
         let (token, at) = (self.next_token(&instance), self.now());
         if instance.state == State::Resuming {
-            self.push(Event::Resumed { instance: instance.id.clone(), token: Some(token), at });
+            self.resume(&instance.id, Some(token));
             self.hand_over(&instance);
             self.send(self.go_on(&instance, token));
             return Reply::Done;
         }
         self.send([self.start(&instance.id, runner, token)]);
+        let definition = self.agent.limits();
         self.push(Event::Granted {
             instance: instance.id.clone(),
             runner: runner.to_owned(),
             token,
-            timeout_ms: self.agent.limits().timeout_ms,
+            timeout_ms: definition.timeout_ms,
+            terms: Some(Terms::from(&definition)),
             at,
         });
         Reply::Done
@@ -71,7 +73,7 @@ impl Draft<'_> {
             }
             // Should the runner get the start after all, this keeps it from running beside the next.
             let token = self.next_token(&instance);
-            let grace = self.agent.limits().grace_ms;
+            let grace = self.agent.terms_of(&instance).grace_ms;
             self.send(effects::stop(&instance, token, "the run starts elsewhere", grace));
             self.send(effects::free_slot(&instance, false));
             self.push(Event::Requeued { instance: instance.id, token: Some(token) });
@@ -107,7 +109,7 @@ impl Draft<'_> {
             },
             State::Stopping => {
                 let reason = instance.stop.as_ref().map_or("", |exit| exit.reason.as_str());
-                effects::stop(instance, token, reason, self.agent.limits().grace_ms)
+                effects::stop(instance, token, reason, self.agent.terms_of(instance).grace_ms)
             }
             State::Queued | State::Ended => None,
         }
@@ -192,7 +194,7 @@ impl Draft<'_> {
         self.cancel_wait_of(id);
         self.send(instance.bid.and_then(|bid| effects::withdraw(&instance, bid)));
         let token = self.next_token(&instance);
-        let grace = self.agent.limits().grace_ms;
+        let grace = self.agent.terms_of(&instance).grace_ms;
         self.send(effects::stop(&instance, token, &exit.reason, grace));
         let at = self.now();
         self.push(Event::Stopping { instance: id.clone(), token, exit, at });
@@ -221,7 +223,7 @@ impl Draft<'_> {
             let ended = self.agent.end_in_pool(id, &exit.reason);
             self.send([released, ended]);
         }
-        let cancel = self.agent.limits().cancel_children;
+        let cancel = self.agent.terms_of(&instance).cancel_children;
         for target in &instance.callees {
             let effect = self.agent.caller_ended(target, id, cancel);
             self.send([effect]);

@@ -14,6 +14,7 @@ use crate::agent::state::State;
 use crate::agent::waits::{Outcome, Party, WaitRecord};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
+use crate::fence::Token;
 use crate::id::InstanceId;
 use crate::limits;
 use crate::time::Timestamp;
@@ -84,10 +85,24 @@ impl Draft<'_> {
             return;
         }
         let registered = wait.is_webhook().then(|| self.agent.register_wait(wait));
-        let until = wait.deadline + MARGIN;
-        let kept = [self.agent.extend_locks(wait, until), self.agent.extend_leases(wait, until)];
         self.send(registered);
-        self.send(kept);
+        self.extend(wait, wait.deadline + MARGIN, false);
+    }
+
+    /// Tells locks and leases how long a wait goes on at most, or that it is over: then they have their own time again,
+    /// which whoever waited can renew itself.
+    fn extend(&mut self, wait: &WaitRecord, until: Timestamp, over: bool) {
+        let told = [self.agent.extend_locks(wait, until, over), self.agent.extend_leases(wait, until, over)];
+        self.send(told);
+    }
+
+    /// The instance runs on after its wait.
+    pub(super) fn resume(&mut self, id: &InstanceId, token: Option<Token>) {
+        let (wait, at) = (self.wait_of(id).cloned(), self.now());
+        self.push(Event::Resumed { instance: id.clone(), token, at });
+        if let Some(wait) = wait {
+            self.extend(&wait, at, true);
+        }
     }
 
     pub(super) fn check_wait(
@@ -161,12 +176,11 @@ impl Draft<'_> {
         let Some(id) = self.agent.waits.get(&wait).map(|wait| wait.instance.clone()) else { return };
         self.push(Event::WaitEnded { wait, outcome });
         let Some(instance) = self.agent.instances.get(&id).cloned() else { return };
-        let at = self.now();
         match instance.state {
-            State::Waiting => self.push(Event::Resumed { instance: id, token: None, at }),
+            State::Waiting => self.resume(&id, None),
             State::Freezing => {
                 let token = self.next_token(&instance);
-                self.push(Event::Resumed { instance: id, token: Some(token), at });
+                self.resume(&id, Some(token));
                 self.send(effects::thaw(&instance, token));
             }
             State::Frozen => self.wake(&id),
@@ -228,6 +242,7 @@ impl Draft<'_> {
         self.cancel_wait_of(&old.instance);
         let at = self.now();
         self.push(Event::WaitDropped { wait: old.id, token, at });
+        self.extend(old, at, true);
         self.send(token.and_then(|token| effects::thaw(&instance, token)));
         Ok(())
     }

@@ -265,6 +265,28 @@ fn a_caller_tells_those_it_called_of_its_end() {
 }
 
 #[test]
+fn the_children_of_an_agent_that_is_removed_end_by_what_it_said_of_them() {
+    let (cancel_children, grace_ms) = (true, 30_000);
+    let definition = Definition { cancel_children, grace_ms, ..Definition::default() };
+    let mut world = World::without_runner(definition);
+    world.register(1);
+    let run = world.manual();
+    world.must(Command::NoteCallee { instance: run.clone(), target: name("other") });
+    world.prompt_runner = false;
+    world.must(Command::Undefine);
+    let Some(RunnerCommand::Stop { grace_ms: first, .. }) = world.told.last().cloned() else { panic!() };
+    world.must(Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(run.clone(), None)] });
+    let Some(RunnerCommand::Stop { grace_ms: again, .. }) = world.told.last().cloned() else { panic!() };
+    assert_eq!((first, again, world.told.len()), (grace_ms, grace_ms, 3));
+    world.agent.restart();
+    world.exit(&run, 143);
+    let ended = world.sent.iter().find(|(_, command)| command_name(command) == "caller_ended");
+    let (agent, told) = ended.unwrap();
+    assert_eq!(*agent, EntityKey::agent(&name("s"), &name("other")));
+    assert_eq!(told["caller_ended"], json!({ "instance": run, "cancel": true }));
+}
+
+#[test]
 fn a_caller_that_has_noted_whom_it_calls_is_told_only_if_it_may_have_ended_since() {
     let mut world = World::new(1);
     let mut told = |number: u128, instance: &str, noted: bool| {
@@ -315,6 +337,55 @@ fn a_call_expires_but_not_while_its_run_waits() {
     assert_eq!(world.call_status(1).0, CallStatus::Running);
     world.advance(1);
     assert_eq!(world.state(&run), State::Running);
+    world.advance(2 * 3600 - 1);
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    world.advance(1);
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("call timed out".to_owned())));
+}
+
+#[test]
+fn a_call_that_ends_a_long_wait_expires_as_soon_as_any_other() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    let wait = |number| Command::BeginWait {
+        instance: hand.clone(),
+        wait: id(number),
+        filter: agent_filter(None),
+        timeout_ms: Some(30 * 86_400_000),
+        broadcast: false,
+        look_back: false,
+        asked: id(number),
+    };
+    world.must(wait(1));
+    world.call(1).unwrap();
+    assert!(world.outcome(&hand, 1).is_some());
+    world.advance(3600);
+    world.must(wait(2));
+    world.advance(29 * 86_400);
+    world.call(2).unwrap();
+    assert!(world.outcome(&hand, 2).is_some());
+    world.advance(3599);
+    assert_eq!(world.call_status(1).0, CallStatus::Running, "what it waited during the call does not count");
+    world.advance(1);
+    let timed_out = (CallStatus::Error, Some("call timed out".to_owned()));
+    assert_eq!((world.call_status(1), world.call_status(2).0), (timed_out.clone(), CallStatus::Running));
+    world.advance(3600);
+    assert_eq!(world.call_status(2), timed_out);
+}
+
+#[test]
+fn a_call_has_its_whole_time_from_when_the_run_that_it_wakes_goes_on() {
+    let mut world = World::without_runner(Definition { timeout_ms: 86_400_000, ..Definition::default() });
+    world.register(1);
+    let sleeper = world.manual();
+    world.wait(&sleeper, 1, agent_filter(None));
+    let works = world.manual();
+    world.advance(1000);
+    world.call(1).unwrap();
+    world.advance(3 * 3600);
+    assert_eq!((world.state(&sleeper), world.call_status(1).0), (State::Resuming, CallStatus::Running));
+    world.exit(&works, 0);
     world.advance(2 * 3600 - 1);
     assert_eq!(world.call_status(1).0, CallStatus::Running);
     world.advance(1);

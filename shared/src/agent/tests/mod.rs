@@ -279,8 +279,10 @@ impl World {
     fn acknowledge(&mut self, command: &Value) {
         let wait = |field: &str| serde_json::from_value(command[field]["wait"].clone()).unwrap();
         let ack = match command_name(command).as_str() {
-            "extend" => Command::LocksExtended { wait: wait("extend") },
-            "extend_lease" => Command::LeasesExtended { wait: wait("extend_lease") },
+            "extend" if command["extend"]["over"] != true => Command::LocksExtended { wait: wait("extend") },
+            "extend_lease" if command["extend_lease"]["over"] != true => {
+                Command::LeasesExtended { wait: wait("extend_lease") }
+            }
             "register" => Command::WaitRegistered { wait: wait("register") },
             _ => return,
         };

@@ -65,6 +65,50 @@ fn two_waiters_leave_both_slots_to_others() {
     assert_eq!(world.busy(), 2);
 }
 
+fn define(scale: u32) -> Command {
+    let definition = Definition { scale, ..Definition::default() };
+    Command::Define { definition, group: name("default") }
+}
+
+#[test]
+fn a_run_that_wakes_goes_on_under_the_scale_that_is_defined_since() {
+    let mut world = World::new(1);
+    let sleeper = world.manual();
+    world.wait(&sleeper, 1, webhook_filter());
+    let works = world.manual();
+    let queued = world.manual();
+    trigger(&mut world, 1);
+    assert_eq!((world.state(&sleeper), world.state(&works)), (State::Resuming, State::Running));
+    world.must(define(2));
+    assert_eq!((world.state(&sleeper), world.state(&queued)), (State::Running, State::Queued));
+
+    assert!(world.outcome(&sleeper, 1).is_some());
+    world.wait(&sleeper, 2, webhook_filter());
+    assert_eq!(world.state(&queued), State::Running);
+    trigger(&mut world, 2);
+    world.must(define(1));
+    world.exit(&works, 0);
+    assert_eq!((world.state(&sleeper), world.busy()), (State::Resuming, 1), "one of one slot is in use");
+    world.exit(&queued, 0);
+    assert_eq!((world.state(&sleeper), world.busy()), (State::Running, 1));
+}
+
+#[test]
+fn a_new_scale_that_crosses_a_grant_leaves_no_slot_behind() {
+    let mut world = World::new(1);
+    let sleeper = world.manual();
+    world.wait(&sleeper, 1, webhook_filter());
+    world.agent.run(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() }).unwrap();
+    let Some(Effect::Entity { command, .. }) = world.agent.effects.last().cloned() else { panic!() };
+    world.fleet.run(serde_json::from_value(command).unwrap()).unwrap();
+    assert_eq!(world.busy(), 1);
+    world.agent.run(define(2)).unwrap();
+    world.settle();
+    assert_eq!((world.state(&sleeper), world.busy()), (State::Running, 1));
+    world.exit(&sleeper, 0);
+    assert_eq!(world.busy(), 0);
+}
+
 #[test]
 fn a_silent_runner_takes_its_frozen_instances_with_it() {
     let mut world = World::new(2);

@@ -1,6 +1,7 @@
 use std::num::NonZeroU64;
 
 use super::*;
+use crate::lockspace::{self, Lockspace};
 
 #[test]
 fn nothing_freezes_before_locks_leases_and_triggers_are_ready() {
@@ -294,6 +295,86 @@ fn a_hand_made_instance_gets_its_outcome_at_once() {
     trigger(&mut world, 1);
     assert!(world.outcome(&hand, 1).is_some());
     assert!(world.told.is_empty());
+}
+
+/// What locks and leases were told of waits, in their order: for which, and whether it is over.
+fn told_of_waits(world: &World, kind: Kind, command: &str) -> Vec<(Uuid, bool)> {
+    let to_kind = world.sent.iter().filter(|(key, _)| key.kind == kind).map(|(_, sent)| &sent[command]);
+    let told = to_kind.filter(|sent| !sent.is_null());
+    told.map(|sent| (serde_json::from_value(sent["wait"].clone()).unwrap(), sent["over"] == true)).collect()
+}
+
+fn assert_told(world: &World, waits: &[(u128, bool)]) {
+    let waits: Vec<_> = waits.iter().map(|(wait, over)| (id(*wait), *over)).collect();
+    assert_eq!(told_of_waits(world, Kind::Lockspace, "extend"), waits);
+    assert_eq!(told_of_waits(world, Kind::Pool, "extend_lease"), waits);
+}
+
+#[test]
+fn locks_and_leases_are_told_when_a_wait_is_over() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    world.wait(&hand, 1, webhook_filter());
+    assert_told(&world, &[(1, false)]);
+    trigger(&mut world, 1);
+    assert_told(&world, &[(1, false), (1, true)]);
+    assert!(world.outcome(&hand, 1).is_some());
+    // One that takes the place of another begins after that, and one that finds its call in the queue not at all.
+    world.wait(&hand, 2, webhook_filter());
+    world.wait(&hand, 3, agent_filter(Some("nobody")));
+    assert_told(&world, &[(1, false), (1, true), (2, false), (2, true), (3, false)]);
+    world.call(1).unwrap();
+    world.wait(&hand, 4, agent_filter(None));
+    assert!(world.outcome(&hand, 4).is_some());
+    assert_told(&world, &[(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)]);
+}
+
+#[test]
+fn locks_and_leases_of_a_frozen_run_last_until_it_has_its_slot_again() {
+    let mut world = World::new(1);
+    let sleeper = world.manual();
+    world.wait(&sleeper, 1, webhook_filter());
+    let works = world.manual();
+    world.advance(1800);
+    assert_eq!(world.state(&sleeper), State::Resuming);
+    assert_told(&world, &[(1, false)]);
+    world.exit(&works, 0);
+    assert_eq!(world.state(&sleeper), State::Running);
+    assert_told(&world, &[(1, false), (1, true)]);
+}
+
+#[test]
+fn a_lock_that_outlasts_a_wait_is_free_by_its_own_time_after_it() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    let mut locks: Bench<Lockspace> = Bench::new(EntityKey::of(Kind::Lockspace, &name("s")));
+    let acquire = |holder: &str| lockspace::Command::Acquire {
+        holder: InstanceId(holder.to_owned()),
+        agent: name("worker"),
+        key: "test://x".to_owned(),
+        ttl_ms: Some(1_800_000),
+    };
+    locks.run(acquire("token-1")).unwrap();
+    world.must(Command::BeginWait {
+        instance: hand,
+        wait: id(1),
+        filter: webhook_filter(),
+        timeout_ms: Some(14 * 86_400_000),
+        broadcast: false,
+        look_back: false,
+        asked: id(1),
+    });
+    world.advance(60);
+    trigger(&mut world, 1);
+    for (_, command) in world.sent.iter().filter(|(key, _)| *key == locks.key).cloned().collect::<Vec<_>>() {
+        locks.run(serde_json::from_value(command).unwrap()).unwrap();
+    }
+    locks.advance(std::time::Duration::from_secs(1799));
+    assert!(locks.run(acquire("token-2")).and_then(lockspace::Reply::granted).is_err());
+    locks.advance(std::time::Duration::from_secs(1));
+    assert!(locks.run(acquire("token-2")).and_then(lockspace::Reply::granted).is_ok());
 }
 
 #[test]

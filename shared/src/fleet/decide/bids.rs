@@ -15,8 +15,14 @@ use crate::id::{InstanceId, Name};
 impl Draft<'_> {
     pub(super) fn place(&mut self, bid: Bid) -> Reply {
         let known = self.fleet.places.get(&bid.instance);
-        let granted = known.is_some_and(|place| place.bid == bid.id);
-        if granted || self.fleet.bids.contains_key(&bid.id) {
+        if known.is_some_and(|place| place.bid == bid.id) {
+            return Reply::Done;
+        }
+        if let Some(waiting) = self.fleet.bids.get(&bid.id) {
+            let renewed = Bid { at: waiting.at, ..bid };
+            if *waiting != renewed {
+                self.push(Event::BidPlaced(renewed));
+            }
             return Reply::Done;
         }
         let there = known.map(|place| &place.runner) == bid.affinity.as_ref();

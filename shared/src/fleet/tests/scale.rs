@@ -28,6 +28,34 @@ fn the_scale_of_an_agent_caps_its_slots_and_holds_up_nobody_else() {
     assert_eq!(numbers(&bench), [1, 3, 2]);
 }
 
+#[test]
+fn a_bid_under_other_terms_has_waited_as_long_and_a_granted_one_stays_granted() {
+    let mut bench = fleet();
+    register(&mut bench, "r", 4);
+    let scaled = |command: Command, new: u32| match command {
+        Command::Bid { bid, swarm, agent, instance, class, needs, affinity, prefers, .. } => {
+            Command::Bid { bid, swarm, agent, instance, class, scale: new, needs, affinity, prefers }
+        }
+        other => other,
+    };
+    for number in [1, 2] {
+        bench.run(bid(number, &format!("i{number}"), Class::Call)).unwrap();
+    }
+    freed(&mut bench, "i2", true);
+    let began = bench.now;
+    bench.run(scaled(resume(3, "i2"), 1)).unwrap();
+    bench.now = bench.now + Duration::from_secs(10);
+    bench.run(scaled(resume(3, "i2"), 0)).unwrap();
+    assert_eq!(numbers(&bench), [1, 2]);
+    let waiting = bench.entity.bids.get(&Uuid::from_u128(3)).cloned().unwrap();
+    assert_eq!((waiting.scale, waiting.at), (0, began));
+    bench.run(scaled(resume(3, "i2"), 2)).unwrap();
+    assert_eq!(numbers(&bench), [1, 2, 3]);
+    let events = bench.events.len();
+    bench.run(scaled(resume(3, "i2"), 1)).unwrap();
+    assert_eq!(bench.events.len(), events, "the grant is on its way");
+}
+
 fn of_swarm(swarm: &str, number: u128) -> Command {
     match bid(number, &format!("i{number}"), Class::Call) {
         Command::Bid { bid, agent, instance, class, scale, needs, affinity, prefers, .. } => {

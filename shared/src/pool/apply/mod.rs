@@ -28,6 +28,11 @@ impl Pool {
                     self.extend(task, *until, changes);
                 }
             }
+            Event::LeasesShortened { tasks, until, .. } => {
+                for &task in tasks {
+                    self.shorten(task, *until, changes);
+                }
+            }
             Event::Served { since } => {
                 self.deadlines.serve(*since);
                 self.reports.serve(*since);
@@ -109,6 +114,16 @@ impl Pool {
         task.until = task.until.max(Some(until));
         self.tasks.insert(id, &task);
         self.deadlines.renew(id, until);
+        self.reports.set(id, Some(Term::Report), task.report_due());
+        self.save(id, None, changes);
+    }
+
+    /// Ends the lease at `until` if it would end later, whatever was promised for a wait.
+    fn shorten(&mut self, id: Uuid, until: Timestamp, changes: &mut Changes) {
+        let Some(mut task) = self.tasks.get(id) else { return };
+        task.until = task.until.min(Some(until));
+        self.tasks.insert(id, &task);
+        self.deadlines.set(id, task.term(), Some(until));
         self.reports.set(id, Some(Term::Report), task.report_due());
         self.save(id, None, changes);
     }

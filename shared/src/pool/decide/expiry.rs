@@ -91,8 +91,7 @@ impl Pool {
         reply_to: &EntityKey,
         ctx: &Ctx,
     ) -> Decision<Pool> {
-        let started = |id: &Uuid| self.tasks.get(*id).is_some_and(|task| task.status == Status::InProgress);
-        let tasks: Vec<Uuid> = self.indexes.of_instance(instance).filter(started).collect();
+        let tasks: Vec<Uuid> = self.started_by(instance).collect();
         let mut events = Vec::new();
         if !tasks.is_empty() {
             let (instance, tasks) = (instance.clone(), tasks.clone());
@@ -101,6 +100,25 @@ impl Pool {
         let acknowledged =
             Effect::entity::<Agent>(reply_to.clone(), &agent::Command::LeasesExtended { wait });
         Decision::new(Reply::Extended { tasks }, events).effects(vec![acknowledged])
+    }
+
+    /// Takes back what was extended. Who has just woken has reported nothing for the whole wait, so that a task counts
+    /// as stalled when this ends: it is the longer of the usual leases also for one that a runner watches.
+    pub(super) fn decide_shorten(&self, instance: &InstanceId, ctx: &Ctx) -> Decision<Pool> {
+        let until = ctx.now + Term::Agent.period();
+        let long = |id: &Uuid| self.deadlines.get(*id).is_some_and(|(_, end)| until < end);
+        let tasks: Vec<Uuid> = self.started_by(instance).filter(long).collect();
+        if tasks.is_empty() {
+            return Decision::reply(Reply::Extended { tasks });
+        }
+        let (instance, shortened) = (instance.clone(), tasks.clone());
+        let event = Event::LeasesShortened { instance, tasks: shortened, until, at: ctx.now };
+        Decision::new(Reply::Extended { tasks }, vec![event])
+    }
+
+    fn started_by(&self, instance: &InstanceId) -> impl Iterator<Item = Uuid> {
+        let started = |id: &Uuid| self.tasks.get(*id).is_some_and(|task| task.status == Status::InProgress);
+        self.indexes.of_instance(instance).filter(started)
     }
 }
 

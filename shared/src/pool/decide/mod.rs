@@ -70,7 +70,8 @@ impl Pool {
             Command::NoteSession { task, by, session } => self.decide_session(*task, *by, session, ctx),
             Command::AssignEpic { task, epic, by } => self.decide_epic(*task, Some(*epic), *by, ctx),
             Command::UnassignEpic { task, by } => self.decide_epic(*task, None, *by, ctx),
-            Command::ExtendLease { instance, until, wait, reply_to } => {
+            Command::ExtendLease { instance, over: true, .. } => Ok(self.decide_shorten(instance, ctx)),
+            Command::ExtendLease { instance, until, wait, reply_to, over: false } => {
                 Ok(self.decide_extend(instance, *until, *wait, reply_to, ctx))
             }
             Command::EndInstance { instance, reason } => Ok(self.decide_end(instance, reason, ctx)),

@@ -101,7 +101,8 @@ fn a_sleeping_instance_keeps_its_tasks_and_is_told_so() {
     let (wait, until) = (Uuid::from_u128(4), swarm.0.now + Duration::from_secs(86_400));
     let name = Name::parse("ann").unwrap();
     let reply_to = EntityKey::agent(&name, &name);
-    let extend = |instance| Command::ExtendLease { instance, until, wait, reply_to: reply_to.clone() };
+    let extend =
+        |instance| Command::ExtendLease { instance, until, wait, reply_to: reply_to.clone(), over: false };
     swarm.run(extend(instance(ANN))).unwrap();
     swarm.run(extend(InstanceId("without-tasks".to_owned()))).unwrap();
     let told = swarm.sent(Kind::Agent);
@@ -111,6 +112,40 @@ fn a_sleeping_instance_keeps_its_tasks_and_is_told_so() {
     assert_eq!(swarm.status(task), Status::InProgress);
     swarm.0.advance(STEP);
     assert_eq!(swarm.status(task), Status::Pending);
+}
+
+#[test]
+fn a_task_has_a_usual_lease_again_once_the_wait_is_over() {
+    for managed in [false, true] {
+        let mut swarm = Swarm::new();
+        let task = swarm.assigned(ANN);
+        match managed {
+            true => drop(swarm.poll_managed(ANN)),
+            false => drop(swarm.poll(ANN)),
+        }
+        let name = Name::parse("ann").unwrap();
+        let extend = |until, over| Command::ExtendLease {
+            instance: instance(ANN),
+            until,
+            wait: Uuid::from_u128(4),
+            reply_to: EntityKey::agent(&name, &name),
+            over,
+        };
+        let until = swarm.0.now + Duration::from_secs(14 * 86_400);
+        swarm.run(extend(until, false)).unwrap();
+        swarm.0.advance(Duration::from_secs(86_400));
+        let woken = extend(swarm.0.now, true);
+        swarm.run(woken.clone()).unwrap();
+        assert_eq!(swarm.sent(Kind::Agent).len(), 1, "nobody waits for the word");
+        let events = swarm.0.events.len();
+        swarm.run(woken).unwrap();
+        assert_eq!(swarm.0.events.len(), events, "nothing lasts longer than by itself");
+        swarm.0.restart();
+        swarm.0.advance(limits::TASK_LEASE_AGENT - STEP);
+        assert_eq!(swarm.status(task), Status::InProgress);
+        swarm.0.advance(STEP);
+        assert_eq!(swarm.status(task), Status::Pending);
+    }
 }
 
 #[test]

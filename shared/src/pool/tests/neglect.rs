@@ -62,17 +62,25 @@ fn what_the_lead_does_itself_and_what_sleeps_is_not_stalled() {
     let (own, slept) = (swarm.assigned(LEAD), swarm.assigned(ANN));
     swarm.poll(LEAD);
     swarm.poll(ANN);
-    let until = swarm.0.now + 3 * limits::TASK_STALL;
-    let sleep = Command::ExtendLease {
+    let until = swarm.0.now + 9 * limits::TASK_STALL;
+    let sleep = |until, over| Command::ExtendLease {
         instance: instance(ANN),
         until,
         wait: Uuid::nil(),
         reply_to: EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("ann").unwrap()),
+        over,
     };
-    swarm.run(sleep).unwrap();
+    swarm.run(sleep(until, false)).unwrap();
     lives_on(&mut swarm, LEAD, 2 * limits::TASK_STALL);
     assert_eq!(triages(&swarm), Vec::<String>::new());
     assert_eq!((swarm.status(own), swarm.status(slept)), (Status::InProgress, Status::InProgress));
+    // Who wakes before that has as long for a report as who starts.
+    let woken = sleep(swarm.0.now, true);
+    swarm.run(woken).unwrap();
+    lives_on(&mut swarm, ANN, limits::TASK_STALL - STEP);
+    assert_eq!(triages(&swarm), Vec::<String>::new());
+    lives_on(&mut swarm, ANN, STEP);
+    assert_eq!(triages(&swarm).len(), 1);
 }
 
 #[test]

@@ -125,6 +125,7 @@ impl Run {
                         until,
                         wait: Uuid::nil(),
                         reply_to: EntityKey::agent(&name, &name),
+                        over: self.swarm.0.events.len().is_multiple_of(2),
                     },
                 };
                 self.swarm.run(command).unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use skein_shared::id::EntityKey;
+use skein_shared::id::{EntityKey, Kind};
 use skein_shared::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -48,18 +48,39 @@ async fn fire(entities: &Entities) -> Result<Option<Timestamp>, Duration> {
         warn!(%problem, "timers cannot be read");
         AFTER_ERROR
     })?;
-    let (due, later) = due(timers, entities.clock().now());
+    let clock = entities.clock();
+    let (due, later) = due(timers, Time { now: clock.now(), wall: clock.wall() });
     // All at once: an entity that is slow to come back must not make the others late.
     let ticks = join_all(due.into_iter().map(|key| async move { tick(entities, &key).await })).await;
     if ticks.contains(&false) { Err(AFTER_ERROR) } else { Ok(later) }
 }
 
-/// Of the earliest timers, at most [`PAGE`], those that are due, and when the next one is.
-pub fn due(timers: Vec<(EntityKey, Timestamp)>, now: Timestamp) -> (Vec<EntityKey>, Option<Timestamp>) {
+/// What time it is, for entities and on the wall.
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    pub now: Timestamp,
+    pub wall: Timestamp,
+}
+
+impl Time {
+    /// By which an entity's timers are due. Schedules go by the wall, which is ahead once the machine has slept or its
+    /// clock was put forward; where it is behind, they wait by themselves.
+    fn for_timers_of(self, key: &EntityKey) -> Timestamp {
+        match key.kind {
+            Kind::Schedules => self.now.max(self.wall),
+            _ => self.now,
+        }
+    }
+}
+
+/// Of the earliest timers, at most [`PAGE`], those that are due, and when the next one is, in the entities' time.
+pub fn due(timers: Vec<(EntityKey, Timestamp)>, time: Time) -> (Vec<EntityKey>, Option<Timestamp>) {
     // Behind a full page of due timers there may be more of them.
-    let full = (timers.len() == PAGE).then_some(now);
-    let later = timers.iter().map(|(_, due)| *due).find(|due| *due > now).or(full);
-    (timers.into_iter().filter(|(_, due)| *due <= now).map(|(key, _)| key).collect(), later)
+    let full = (timers.len() == PAGE).then_some(time.now);
+    let (due, later): (Vec<_>, Vec<_>) =
+        timers.into_iter().partition(|(key, at)| *at <= time.for_timers_of(key));
+    let later = later.iter().map(|(key, at)| time.now + at.since(time.for_timers_of(key))).min();
+    (due.into_iter().map(|(key, _)| key).collect(), later.or(full))
 }
 
 /// Says whether the entity took it.
@@ -69,4 +90,38 @@ async fn tick(entities: &Entities, key: &EntityKey) -> bool {
         warn!(entity = %key, code = refusal.code.as_str(), "a tick was refused");
     }
     outcome.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::id::Name;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    fn key(kind: Kind) -> EntityKey {
+        EntityKey::of(kind, &Name::parse("default").unwrap())
+    }
+
+    fn timers(at: u64) -> Vec<(EntityKey, Timestamp)> {
+        [Kind::Pool, Kind::Schedules].map(|kind| (key(kind), Timestamp(at))).to_vec()
+    }
+
+    #[test]
+    fn schedules_are_due_by_the_wall_after_the_machine_has_slept() {
+        let slept = Time { now: Timestamp(10 * HOUR), wall: Timestamp(20 * HOUR) };
+        let (ticked, later) = due(timers(19 * HOUR), slept);
+        assert_eq!(ticked, [key(Kind::Schedules)]);
+        assert_eq!(later, Some(Timestamp(19 * HOUR)), "what is left goes by the time that has passed");
+        let (ticked, later) = due(timers(21 * HOUR), slept);
+        assert_eq!((ticked, later), (vec![], Some(Timestamp(11 * HOUR))), "an hour from now by the wall");
+    }
+
+    #[test]
+    fn no_timer_waits_for_a_wall_clock_that_went_back() {
+        let back = Time { now: Timestamp(20 * HOUR), wall: Timestamp(10 * HOUR) };
+        assert_eq!(due(timers(20 * HOUR), back).0.len(), 2);
+        assert_eq!(due(timers(21 * HOUR), back), (vec![], Some(Timestamp(21 * HOUR))));
+    }
 }

@@ -85,8 +85,7 @@ impl Entity for Schedules {
         }
     }
 
-    /// In the entity's time. After a step of the wall clock forward the wake comes late by the step, unless
-    /// the host ticks by itself.
+    /// The host looks at the wall as well, so that a wake is not late by what the wall clock is ahead.
     fn next_wake(&self) -> Option<Timestamp> {
         self.earliest().map(|next| next.max(self.look_again))
     }

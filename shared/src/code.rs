@@ -58,6 +58,13 @@ codes! {
     Internal = "internal", 500, 13, 1;
 }
 
+impl Code {
+    /// Whether it is for now alone: nobody could say, or do it, at that moment, and a repeat may find another answer.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Code::Overloaded | Code::Unavailable | Code::NotOwner | Code::Unknown)
+    }
+}
+
 /// A refusal is an answer: a code, a sentence that says what happened and what to do next, and the facts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http::StatusCode;
 use serde_json::json;
-use skein_shared::{Code, Refusal};
+use skein_shared::Refusal;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use xxhash_rust::xxh3::xxh3_64;
@@ -71,7 +71,7 @@ impl Following {
         while self.visitor.still(&self.console).await {
             let mut shown = match self.console.gather(&self.visitor, self.section, &self.look).await {
                 // It passes: an owner has died, for example, and another takes its shards.
-                Err(refusal) if refusal.code == Code::Unavailable => {
+                Err(refusal) if refusal.code.is_passing() => {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }

@@ -168,20 +168,20 @@ pub fn refusal_json(refusal: &Refusal) -> Value {
 
 /// Not an answer of the swarm but a failure of the service: an error in every toolset.
 pub fn is_fault(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Overloaded
-            | Code::RateLimited
-            | Code::Unavailable
-            | Code::Unknown
-            | Code::Internal
-            | Code::Unauthenticated
-    )
+    code.is_passing() || matches!(code, Code::RateLimited | Code::Internal | Code::Unauthenticated)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_passes_is_no_answer_of_the_swarm() {
+        for code in [Code::NotOwner, Code::Unavailable, Code::Overloaded, Code::Unknown] {
+            let reply = Reply::shape(Toolset::Swarm, Uuid::nil(), Err(Refusal::new(code, "try again")));
+            assert!(reply.is_error && code.http() >= 500, "{code:?}");
+        }
+    }
 
     #[test]
     fn refusals_keep_the_manners_of_their_toolset() {

@@ -88,7 +88,7 @@ impl Reports {
 async fn hand_over(entities: &Entities, runner: String, report: Report) -> Option<u64> {
     let (sequence, instance) = (report.sequence, report.instance.clone());
     let Err(refusal) = tell(entities, runner.clone(), report).await else { return Some(sequence) };
-    let again = matches!(refusal.code, Code::Overloaded | Code::Unavailable | Code::NotOwner | Code::Unknown);
+    let again = refusal.code.is_passing();
     warn!(runner, instance, again, problem = %refusal.message, "a runner's report was refused");
     (!again).then_some(sequence)
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use skein_shared::Code;
 use skein_shared::ask::LogQuery;
 use skein_shared::id::InstanceId;
 use tokio::sync::mpsc;
@@ -80,7 +79,7 @@ impl Logs {
                 Ok(part) => part,
                 Err(refusal) => {
                     let now = self.now(run).await;
-                    let is_away = matches!(refusal.code, Code::Unavailable | Code::Unknown);
+                    let is_away = refusal.code.is_passing();
                     // A runner that restarts comes back, and its logs with it. Once the run is over it may be gone for good.
                     if follow && is_away && !now.ended {
                         tokio::time::sleep(PAUSE).await;

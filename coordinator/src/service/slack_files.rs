@@ -194,7 +194,7 @@ impl Service {
     ) -> Result<Outcome, Refusal> {
         for pause in PAUSES {
             match self.use_tool(who, request, None, tool, arguments.clone()).await {
-                Err(refusal) if matches!(refusal.code, Code::Unknown | Code::Unavailable) => {
+                Err(refusal) if refusal.code.is_passing() => {
                     tokio::time::sleep(pause).await;
                 }
                 done => return done,

@@ -4,7 +4,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use skein_shared::Code;
 use skein_shared::agent::{Agent, Command};
 use skein_shared::triggers::Envelope;
 use uuid::Uuid;
@@ -102,8 +101,7 @@ impl Lost {
         for pause in PAUSES {
             tokio::time::sleep(pause).await;
             match service.ask::<Agent>(&who.own_agent(), command.clone()).await {
-                Err(refusal)
-                    if matches!(refusal.code, Code::Unavailable | Code::Unknown | Code::Overloaded) => {}
+                Err(refusal) if refusal.code.is_passing() => {}
                 _ => return,
             }
         }

@@ -41,6 +41,8 @@ pub enum Kind {
     StoreGarbage,
     /// The store lost what it had acknowledged.
     StoreLost,
+    /// What is stored was written by a clock that was ahead of this node's.
+    Clock,
     /// A swarm has work that could be claimed, and nobody does.
     Unclaimed,
     /// Nobody says what learnings mean, so they wait for their vectors.
@@ -48,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
@@ -59,6 +61,7 @@ impl Kind {
         Kind::StoreUnfit,
         Kind::StoreGarbage,
         Kind::StoreLost,
+        Kind::Clock,
         Kind::Unclaimed,
         Kind::Embeddings,
     ];
@@ -75,6 +78,7 @@ impl Kind {
             Kind::StoreUnfit => "store_unfit",
             Kind::StoreGarbage => "store_garbage",
             Kind::StoreLost => "store_lost",
+            Kind::Clock => "clock",
             Kind::Unclaimed => "unclaimed",
             Kind::Embeddings => "embeddings",
         }

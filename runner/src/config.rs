@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use secrecy::SecretString;
 use skein_shared::id::Name;
@@ -16,7 +18,7 @@ pub struct Args {
     /// A coordinator's address, such as http://10.0.0.5:7701; repeat it, or separate several by commas.
     #[arg(long = "coordinator", env = "SKEIN_COORDINATORS", value_delimiter = ',', required = true)]
     pub coordinators: Vec<String>,
-    /// A file that holds the runner's token.
+    /// A file that holds the runner's token. It is read for each stream, so that a later token takes its place.
     #[arg(long, env = "SKEIN_RUNNER_TOKEN_FILE")]
     pub token_file: PathBuf,
     /// The runner's name, unique in the cluster.
@@ -52,7 +54,7 @@ pub struct Args {
 #[derive(Clone, Debug)]
 pub struct RunnerConfig {
     pub coordinators: Vec<String>,
-    pub token: SecretString,
+    pub token: Token,
     pub name: Name,
     pub group: Name,
     pub slots: u32,
@@ -75,23 +77,14 @@ pub struct RunnerConfig {
 }
 
 impl RunnerConfig {
-    /// Reads the token and makes the folders absolute.
-    ///
     /// # Errors
-    /// When the token file cannot be read or is empty.
+    /// When the program cannot find itself.
     pub fn from_args(args: Args) -> Result<Self, Error> {
-        let token = std::fs::read_to_string(&args.token_file)
-            .map_err(|error| Error::io("read the token file", &args.token_file, error))?;
-        let token = token.trim();
-        if token.is_empty() {
-            let file = args.token_file.display();
-            return Err(Error::config(format!("{file} is empty; write the runner's token into it")));
-        }
         let credentials = args.credentials.unwrap_or_else(|| args.data.join("credentials"));
         Ok(Self {
-            closed: vec![args.token_file, credentials.clone()],
+            closed: vec![args.token_file.clone(), credentials.clone()],
             coordinators: args.coordinators,
-            token: SecretString::from(token),
+            token: Token::new(move || in_file(&args.token_file)),
             name: args.name,
             group: args.group,
             slots: args.slots,
@@ -104,6 +97,38 @@ impl RunnerConfig {
             launcher: own_launcher()?,
             supervisor: Supervisor::of_this_process(),
         })
+    }
+}
+
+/// Where the runner's token is to be had. It is asked for again at each stream, for a token ends and another one takes its
+/// place.
+#[derive(Clone)]
+pub struct Token(Arc<dyn Fn() -> Result<SecretString, Error> + Send + Sync>);
+
+impl Token {
+    pub fn new(now: impl Fn() -> Result<SecretString, Error> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// # Errors
+    /// When it cannot be had.
+    pub fn now(&self) -> Result<SecretString, Error> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+fn in_file(file: &Path) -> Result<SecretString, Error> {
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Error::io("read the token file", file, error))?;
+    match text.trim() {
+        "" => Err(Error::config(format!("{} is empty; write the runner's token into it", file.display()))),
+        token => Ok(SecretString::from(token)),
     }
 }
 

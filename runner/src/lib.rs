@@ -25,7 +25,7 @@ pub mod supervisor;
 pub mod telemetry;
 pub mod transport;
 
-pub use config::{Args, RunnerConfig};
+pub use config::{Args, RunnerConfig, Token};
 pub use container::isolation;
 pub use container::shim::{ExecAgent, exec_agent};
 pub use control::run;

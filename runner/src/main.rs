@@ -56,7 +56,8 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn serve(args: Args) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // `SKEIN_LOG` says otherwise.
+    let filter = EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let _telemetry = Telemetry::start("skein-runner", filter)?;
     let config = RunnerConfig::from_args(args)?;
     let shutdown = CancellationToken::new();

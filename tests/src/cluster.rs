@@ -100,7 +100,15 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn ingress(&self, settings: &str) -> Result<Up> {
-        self.serve_with(self.folder(settings)?, &INGRESS).await
+        self.ingress_in(self.folder(settings)?).await
+    }
+
+    /// A node that takes webhooks alone, in a folder that is there.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn ingress_in(&self, folder: Folder) -> Result<Up> {
+        self.serve_with(folder, &INGRESS).await
     }
 
     /// A node in the folder of an earlier one.

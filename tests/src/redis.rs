@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When it is not in time, with what went wrong last.
-pub(crate) async fn until(what: &str, look: impl AsyncFn() -> Result<bool>) -> Result<()> {
+pub async fn until(what: &str, look: impl AsyncFn() -> Result<bool>) -> Result<()> {
     let mut last = None;
     let looking = async {
         loop {

@@ -69,6 +69,17 @@ impl RedisCluster {
         format!("redis://127.0.0.1:{}/", self.nodes[self.owner].port)
     }
 
+    /// Says something to each node.
+    ///
+    /// # Errors
+    /// When one refuses it.
+    pub async fn tell(&self, order: &redis::Cmd) -> Result<()> {
+        for node in &self.nodes {
+            let () = node.ask(order).await?;
+        }
+        Ok(())
+    }
+
     /// Empties the node that has the store.
     ///
     /// # Errors

@@ -64,6 +64,17 @@ impl Watched {
         until("another primary is chosen", async || Ok(self.primary().await? != old)).await
     }
 
+    /// Says something to each server.
+    ///
+    /// # Errors
+    /// When one refuses it.
+    pub async fn tell(&self, order: &redis::Cmd) -> Result<()> {
+        for server in self.servers.iter().flatten() {
+            order.exec_async(&mut server.connection().await?).await?;
+        }
+        Ok(())
+    }
+
     async fn primary(&self) -> Result<u16> {
         let ask = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME).to_owned();
         let (_, port): (String, u16) = ask.query_async(&mut self.connection().await?).await?;

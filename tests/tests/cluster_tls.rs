@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use secrecy::ExposeSecret;
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_coordinator::cluster::authority::{Authority, Host};
 use skein_coordinator::cluster::identity::{CA, CERTIFICATE, KEY};
 use skein_coordinator::cluster::member::{FORMAT, Member};
@@ -17,13 +17,16 @@ use skein_shared::time::Timestamp;
 use skein_tests::cluster::{Certificates, Cluster, Status, alarm, all_is_well, number};
 use skein_tests::mcp::Client;
 use skein_tests::redis::Server;
-use skein_tests::up::{Folder, Up};
+use skein_tests::up::{Folder, Up, binary};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::process::Command;
 use uuid::Uuid;
 
 const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
+/// How long a start that cannot succeed may take to say so.
+const START: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn text(path: &Path) -> Result<&str> {
@@ -155,6 +158,46 @@ async fn a_certificate_that_is_not_good_keeps_its_node_from_starting() -> Result
     is_untouched(&server).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_without_a_usable_certificate_leaves_no_keys_that_keep_the_clusters_out() -> Result<()> {
+    let certificates = Certificates::init(&["127.0.0.1"]).await?;
+    let good = certificates.of("127.0.0.1");
+    let server = Server::start().await?;
+    let (url, folder) = (server.url(), Folder::new()?);
+    let (mistyped, file) = (folder.path().join("mistyped"), folder.path().join("file"));
+    std::fs::write(&file, "")?;
+    for (more, problem) in [
+        (
+            ["--node-addr", "127.0.0.1:0", "--redis", &url, "--cluster-tls", text(&mistyped)?].as_slice(),
+            "mistyped",
+        ),
+        (&["--node-addr", "127.0.0.1:0", "--redis", &url, "--cluster-tls", text(&file)?], "no such folder"),
+        (&["--node-addr", "0.0.0.0:0", "--redis", &url], "skein cluster init"),
+        // It shares no store, and would at the next start.
+        (&["--cluster-tls", text(&mistyped)?], "mistyped"),
+        (&["--cluster-tls", text(&file)?], "file"),
+    ] {
+        let mut command = Command::new(binary("skein"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);
+        command.args(["--ingress", "127.0.0.1:0", "--data"]).arg(folder.data()).args(more);
+        let ended = tokio::time::timeout(START, command.kill_on_drop(true).output()).await??;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        ensure!(!ended.status.success() && said.contains(problem), "{more:?}: {said}");
+        for name in ["keys.json", "secrets.json"] {
+            ensure!(!folder.data().join(name).exists(), "{more:?} has left {name}");
+        }
+    }
+    let arguments = ["--node-addr", "127.0.0.1:0", "--redis", &url, "--cluster-tls", text(&good)?];
+    let node = Up::serve_in(folder, &arguments).await?;
+    for name in ["keys.json", "secrets.json"] {
+        ensure!(
+            std::fs::read(node.data().join(name))? == std::fs::read(good.join(name))?,
+            "{name} is its own"
+        );
+    }
+    Ok(())
+}
+
 /// A node that has started with a certificate which ends soon after that, however long the start takes.
 async fn soon_over(cluster: &Cluster, authority: &Authority) -> Result<(Up, TempDir)> {
     let mut lasts = Duration::from_secs(5);
@@ -239,4 +282,48 @@ async fn a_node_that_stands_still_is_off_the_list_soon_and_back_when_it_goes_on(
     first.until("it is back", async || listed(2).await).await?;
     all_is_well(&first).await?;
     all_is_well(&second).await
+}
+
+/// Takes a step to another signing key on one node, and gives its keys to the others; returns once all have them.
+async fn rotate(nodes: &[&Up], step: &[&str]) -> Result<()> {
+    let known = async |node: &Up| Ok::<_, anyhow::Error>(node.log()?.matches("keys have changed").count());
+    let mut before = Vec::new();
+    for node in nodes {
+        before.push(known(node).await?);
+    }
+    nodes[0].skein(&[&["token", "rotate-keys"], step].concat()).await?;
+    for other in &nodes[1..] {
+        let draft = other.data().join("draft");
+        std::fs::copy(nodes[0].data().join("keys.json"), &draft)?;
+        std::fs::rename(&draft, other.data().join("keys.json"))?;
+    }
+    for (node, before) in nodes.iter().zip(before) {
+        node.until("it knows them", async || Ok((known(node).await? > before).then_some(()))).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_run_go_on_trusting_one_another_when_their_keys_are_replaced() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let second = cluster.join().await?;
+    for step in [&["--prepare"][..], &[], &["--retire"]] {
+        rotate(&[&first, &second], step).await?;
+    }
+    // Each asks the other anew, and both ask the one that knows no other keys.
+    let folder = cluster.folder("")?;
+    std::fs::copy(first.data().join("keys.json"), folder.data().join("keys.json"))?;
+    let third = cluster.serve(folder).await?;
+    for node in [&first, &second, &third] {
+        let told = node
+            .until("three nodes", async || {
+                let told: Value = serde_json::from_str(&node.skein(&["cluster", "status", "--json"]).await?)?;
+                Ok(told["nodes"].as_array().is_some_and(|all| all.len() == 3).then_some(told))
+            })
+            .await?;
+        let answers = |node: &Value| node["lag"]["oldest_effect_ms"].is_u64();
+        ensure!(told["nodes"].as_array().is_some_and(|all| all.iter().all(answers)), "{told}");
+        all_is_well(node).await?;
+    }
+    Ok(())
 }

@@ -69,6 +69,7 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
     let () = connection.hset(key(document), "b:text", "{no json").await.unwrap();
     names(store.document(&pool(), "task/0").await.unwrap_err(), document);
     names(store.documents(None, 10).await.unwrap_err(), document);
+    names(store.documents_of(&pool(), "", 10).await.unwrap_err(), document);
     spoil(&mut connection, &key(document)).await;
     names(store.document(&pool(), "task/0").await.unwrap_err(), document);
     let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), changing().into()).await else {
@@ -83,6 +84,7 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
     names(store.versions().await.unwrap_err(), "entity:pool/default");
     spoil(&mut connection, &key("events")).await;
     names(store.records(0, 10).await.unwrap_err(), "events");
+    names(store.history(&pool(), Version(0), 10).await.unwrap_err(), "events");
     spoil(&mut connection, &key("lease")).await;
     names(Redis::open(&options(&server.url()), wall()).await.err().unwrap(), "lease");
 }
@@ -118,6 +120,7 @@ async fn take(store: &Redis, shards: &[Shard]) {
 fn all_that_is_old() -> TrimPlan {
     let never = Timestamp(0);
     TrimPlan {
+        now: wall(),
         events_before: Timestamp::NEVER,
         events_per_entity: u64::MAX,
         replies_before: never,
@@ -250,4 +253,23 @@ async fn timers_come_though_nobody_knows_which_shards_have_any() {
     let _: i64 = connection.del("{skein}:inhabited").await.unwrap();
     let _: i64 = connection.lpush("{skein}:inhabited", "scribble").await.unwrap();
     assert_eq!(store.timers(10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn of_an_entity_what_is_spoilt_is_left_out_and_hides_nothing_behind_it() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, alarms) = member(&server).await;
+    commit(&store, 1).await.unwrap();
+    commit(&store, 2).await.unwrap();
+    let spoilt = key("document:pool/default:task/1");
+    spoil(&mut connection, &spoilt).await;
+    let page = store.documents_of(&pool(), "", 2).await.unwrap();
+    let names: Vec<String> = page.into_iter().map(|document| document.document).collect();
+    assert_eq!(names, ["task/0", "task/2"]);
+    assert_eq!(alarms.all()[0].subject, spoilt);
+    let list = key("documents:pool/default");
+    spoil(&mut connection, &list).await;
+    assert_eq!(store.documents_of(&pool(), "", 2).await.unwrap(), []);
+    assert!(alarms.all().iter().any(|alarm| alarm.subject == list));
 }

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use skein_coordinator::cluster::authority::{Authority, Host};
 use skein_coordinator::entity::Clock;
+use skein_tests::cluster::{Cluster, all_is_well};
 use skein_tests::mcp::Client;
 use skein_tests::ports;
 use skein_tests::redis::Server;
@@ -158,6 +160,30 @@ async fn a_node_whose_redis_lost_everything_writes_nothing_into_what_is_left() -
     let Err(refused) = serve(&server, up.kill().await?).await else { bail!("it began with nothing") };
     ensure!(format!("{refused:#}").contains("restore Redis from a copy"), "{refused:#}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingress_makes_no_store_and_waits_for_a_coordinator_that_does() -> Result<()> {
+    let (cluster, first) = Cluster::start("lease = \"3s\"").await?;
+    first.kill().await?;
+    let mut connection = cluster.server.connection().await?;
+    let () = redis::cmd("FLUSHALL").query_async(&mut connection).await?;
+    let refused = cluster.ingress("").await.err().context("it made a store of its own")?;
+    ensure!(format!("{refused:#}").contains("no coordinator has set up a store"), "{refused:#}");
+    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await?;
+    ensure!(keys == 0, "it has written {keys} keys");
+
+    // Whoever starts both at once need not mind which is first.
+    let folder = cluster.folder("")?;
+    let log = folder.path().join("log");
+    let coordinator = async {
+        while !std::fs::read_to_string(&log).is_ok_and(|said| said.contains("one is waited for")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        cluster.join().await
+    };
+    let (ingress, _coordinator) = tokio::try_join!(cluster.ingress_in(folder), coordinator)?;
+    all_is_well(&ingress).await
 }
 
 /// An authority, and what it has signed for Redis and for us.

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
+use serde_json::json;
 use skein_coordinator::alarms::{Alarms, Kind};
 use skein_coordinator::store::conformance::contents;
+use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, Version};
+use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, StoredReply, Version};
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
 use skein_tests::process;
@@ -89,6 +91,36 @@ async fn a_server_that_forgot_its_scripts_is_told_them_again() {
     let both = tokio::join!(commit(&store, 1), commit(&store, 2));
     assert_eq!(both, (Ok(Version(2)), Ok(Version(3))));
     assert_eq!(store.load(&pool()).await.unwrap().live.len(), 3);
+}
+
+/// An entity may have answered a great many requests whose repeat is over, as long as its replies are kept.
+#[tokio::test]
+async fn loading_reads_no_more_replies_than_may_be_asked_for() {
+    let server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let shard = Shard::of(&pool());
+    let () = connection.hset(shard.key("entity:pool/default"), "version", 3000).await.unwrap();
+    let reply = |version: u64| StoredReply {
+        request: Uuid::from_u128(version.into()),
+        digest: version,
+        at: batch(0).at,
+        reply: json!(version).into(),
+    };
+    let kept = (1..=3000_u64).map(|version| {
+        let at = if version <= 2990 { version } else { batch(0).at.0 };
+        let replies = serde_json::to_string(&[reply(version)]).unwrap();
+        (version, format!("{version} {at} {replies}"))
+    });
+    let kept: Vec<_> = kept.collect();
+    let () = connection.zadd_multiple(shard.key("replies:pool/default"), &kept).await.unwrap();
+    let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
+    let loaded = store.load(&pool()).await.unwrap();
+    assert_eq!(loaded.replies, (2991..=3000).map(reply).collect::<Vec<_>>());
+    let asked: String = cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+    let pages = asked.lines().filter(|line| line.contains("rangebyscore")).collect::<Vec<_>>();
+    assert!(matches!(pages[..], [page] if page.contains("calls=1,")), "{pages:?}");
 }
 
 #[tokio::test]
@@ -198,6 +230,14 @@ async fn throw_back(server: &mut Server, to: &[(String, Vec<u8>)]) {
     }
 }
 
+async fn take_all(store: &Redis) {
+    let all: Vec<Shard> = Shard::all().collect();
+    for (shard, taken) in all.iter().zip(store.leases().acquire(&all).await.unwrap()) {
+        let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+        store.held().take(*shard, fence, None);
+    }
+}
+
 #[tokio::test]
 async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_after() {
     let mut server = Server::start().await.unwrap();
@@ -232,6 +272,64 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
     commit(&again, 3).await.unwrap();
     let after = again.records(read_up_to, 10).await.unwrap();
     assert_eq!(after.iter().map(|record| record.version).collect::<Vec<_>>(), [Version(4)]);
+}
+
+/// The first to come has seen less than the replica has, and that has less than another one has let be read.
+#[tokio::test]
+async fn no_reader_misses_what_comes_after_a_failover_whoever_notices_it_first() {
+    let mut server = Server::start().await.unwrap();
+    let first = open(&server.url()).await;
+    let other = Redis::join(&options(&server.url()), wall()).await.unwrap();
+    for expected in 0..2 {
+        commit(&first, expected).await.unwrap();
+    }
+    first.last_position().await.unwrap();
+    commit(&first, 2).await.unwrap();
+    let behind = remember(&mut server.connection().await.unwrap()).await;
+    for expected in 3..6 {
+        commit(&first, expected).await.unwrap();
+    }
+    let read_up_to = other.last_position().await.unwrap();
+    throw_back(&mut server, &behind).await;
+
+    let anew = async |store: &Redis| {
+        // The first asking finds the connection broken.
+        while store.is_the_same().await.is_err() {}
+        store.begin_anew(wall()).await.unwrap();
+    };
+    anew(&first).await;
+    take_all(&first).await;
+    commit(&first, 3).await.unwrap();
+    anew(&other).await;
+    let told = async |after: u64| {
+        let records = other.records(after, 10).await.unwrap();
+        records.iter().map(|record| record.version.0).collect::<Vec<_>>()
+    };
+    assert_eq!(told(read_up_to).await, [4]);
+    let read_up_to = other.last_position().await.unwrap();
+    commit(&first, 4).await.unwrap();
+    assert_eq!(told(read_up_to).await, [5], "a life is begun once");
+}
+
+/// With `everysec` Redis may come back with less, and nobody is left who has seen more.
+#[tokio::test]
+async fn no_reader_misses_what_comes_after_a_crash_of_redis_and_of_all_that_knew_it() {
+    let mut server = Server::start().await.unwrap();
+    let before = open(&server.url()).await;
+    commit(&before, 0).await.unwrap();
+    let behind = remember(&mut server.connection().await.unwrap()).await;
+    commit(&before, 1).await.unwrap();
+    let read_up_to = before.last_position().await.unwrap();
+    drop(before);
+    throw_back(&mut server, &behind).await;
+    let after = open(&server.url()).await;
+    commit(&after, 1).await.unwrap();
+    let told = after.records(read_up_to, 10).await.unwrap();
+    assert_eq!(told.iter().map(|record| record.version.0).collect::<Vec<_>>(), [2]);
+    let newest = after.newest_records(2).await.unwrap();
+    assert_eq!(newest, after.records(0, 10).await.unwrap(), "however far they are from one another");
+    let again = open(&server.url()).await;
+    assert_eq!(again.last_position().await.unwrap(), newest[1].position, "a life is begun once");
 }
 
 /// Another coordinator has taken the shard, and this one has not heard of it yet.

@@ -3,9 +3,11 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use skein_tests::cluster::Cluster;
+use skein_coordinator::store::redis::shard::Shard;
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_tests::cluster::{Cluster, Status};
 use skein_tests::mcp::Client;
 use skein_tests::process::{Signal, signal};
 use skein_tests::runner::{Place, terminate};
@@ -273,6 +275,68 @@ async fn a_runner_keeps_its_instances_through_the_death_of_any_coordinator() -> 
     let log = place.log();
     ensure!(log.matches("started instance").count() == 2, "something ran twice: {log}");
     ensure!(log.matches("attaches=false").count() == 1, "it registered more than once: {log}");
+    Ok(())
+}
+
+/// Pauses all agents, of which there are so many. Says whether all were told; if not, the refusal has to say why.
+async fn pauses_all(node: &Up, agents: usize) -> Result<bool> {
+    let output = node.run(&["agent", "pause", "--all", "--json"]).await?;
+    if output.status.success() {
+        let told: Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(told["agents"] == json!(agents), "{told}");
+        return Ok(true);
+    }
+    let problem = String::from_utf8_lossy(&output.stderr);
+    ensure!(problem.contains("not all agents can be listed yet"), "{problem}");
+    Ok(false)
+}
+
+/// The place of a node that has some of the agents, and nothing of what their swarm has but once.
+async fn owner_of_agents_alone(nodes: &[Up], agents: &[String]) -> Result<usize> {
+    let mut addresses = Vec::new();
+    for node in nodes {
+        addresses.push(Status::of(node).await?.address()?);
+    }
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let status = nodes[0]
+        .until("the shards are shared", async || {
+            let status = Status::of(&nodes[0]).await?;
+            Ok(status.is_shared_by(&addresses).then_some(status))
+        })
+        .await?;
+    let owner = |key: &EntityKey| status.owner(Shard::of(key).number()).context("it has no owner");
+    let swarm = Name::parse("default")?;
+    let of_the_rest = owner(&EntityKey::of(Kind::Pool, &swarm))?;
+    for agent in agents {
+        let owner = owner(&EntityKey::agent(&swarm, &Name::parse(agent)?))?;
+        if owner != of_the_rest {
+            return addresses.iter().position(|address| *address == owner).context("nobody is that");
+        }
+    }
+    bail!("one node has everything")
+}
+
+/// From its death on, and until its agents have been brought in elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_of_all_misses_no_agent_of_a_dead_coordinator_without_saying_so() -> Result<()> {
+    let (cluster, first) = Cluster::start("lease = \"4s\"\nsettle = \"1s\"").await?;
+    let mut nodes = vec![first, cluster.join().await?, cluster.join().await?];
+    let place = Place::new("far")?;
+    let names: Vec<String> = (0..24).map(|number| format!("idle-{number}")).collect();
+    for name in &names {
+        place.define(name, "command = [\"sleep\", \"600\"]\n")?;
+    }
+    let _runner = started(&nodes[0], &place, "far").await?;
+    let doomed = owner_of_agents_alone(&nodes, &names).await?;
+    let all = async || Ok(pauses_all(&nodes[0], names.len()).await?.then_some(()));
+    nodes[0].until("all agents are told", all).await?;
+
+    drop(nodes.remove(doomed).kill().await?);
+    let mut refusals = 0;
+    while !pauses_all(&nodes[0], names.len()).await? {
+        refusals += 1;
+    }
+    ensure!(refusals > 0, "nobody noticed that a coordinator had died");
     Ok(())
 }
 

@@ -112,7 +112,7 @@ const RARE: [(Broken, &str, u64); 2] = [
 ];
 
 /// What each broken rule leads to.
-const HARM: [(Broken, &[&str]); 11] = [
+const HARM: [(Broken, &[&str]); 12] = [
     (Broken::NoFenceInTheCommit, &["fences"]),
     (Broken::NoVersionInTheCommit, &["versions"]),
     (Broken::AcquireResetsEpoch, &["epochs"]),
@@ -124,6 +124,7 @@ const HARM: [(Broken, &[&str]); 11] = [
     (Broken::EffectsAreNotAwaited, &["schedules", "liveness", "C"]),
     (Broken::MemoryOutlivesTheStore, &["L1", "liveness"]),
     (Broken::RepeatsAreNewRequests, &["C", "inboxes", "runs", "liveness"]),
+    (Broken::SentOnIsForgotten, &["inboxes"]),
 ];
 
 /// A simulation that finds nothing proves nothing unless it finds what is there.

@@ -35,18 +35,13 @@ impl Interceptor for Bearer {
 /// # Errors
 /// `unavailable` when no node runs there, `unauthenticated` when its operator's token cannot be read.
 pub async fn connect(layout: &Layout) -> Result<Admin, Refusal> {
-    let data = layout.root().display();
-    let endpoint = Endpoint::read(layout).map_err(|error| {
-        let problem = format!(
-            "no node runs with the data directory {data} ({error}); start one with `skein up --data {data}`"
-        );
-        Refusal::new(Code::Unavailable, problem)
-    })?;
+    let endpoint = Endpoint::of_a_node(layout)?;
     let bearer = Bearer(token(layout)?);
     let unreachable = |error: tonic::transport::Error| {
+        let (node, data) = (endpoint.grpc, layout.root().display());
         let problem = format!(
-            "the node at {} does not answer: {error}; start it with `skein up --data {data}`",
-            endpoint.grpc
+            "the node of {data} does not answer at {node} ({error}); start it, or name the data directory of another one \
+             with --data or SKEIN_DATA"
         );
         Refusal::new(Code::Unavailable, problem)
     };

@@ -1,8 +1,8 @@
 //! All that a good token says.
 
 use serde::{Deserialize, Serialize};
-use skein_shared::Refusal;
 use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::principal::Principal;
@@ -58,7 +58,12 @@ impl Credential {
     /// `unauthenticated` for one that has ended, or has not begun.
     pub fn in_time(&self, now: Timestamp) -> Result<(), Refusal> {
         if now > self.expires + LEEWAY {
-            return Err(refuse("the token has expired"));
+            // With another id the next one would be for a stranger, without this agent's name, tasks and messages.
+            let problem = format!(
+                "the token has expired; ask the operator for the next one of the same agent (`skein token issue --agent {}`)",
+                self.who.agent
+            );
+            return Err(Refusal::new(Code::Unauthenticated, problem));
         }
         if self.issued > now + LEEWAY {
             return Err(refuse("the token was issued in the future; check the clocks"));

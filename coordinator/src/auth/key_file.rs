@@ -39,19 +39,23 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Takes a file over from `source` unless there is one already. It is checked before, for what is there is kept for
-/// good.
+/// good. A folder may have none to give.
 ///
 /// # Errors
-/// When it cannot be read or written, or does not pass the check.
+/// When it cannot be read or written, or does not pass the check, or its folder is not there.
 pub(crate) fn adopt(
     path: &Path,
     source: &Path,
     check: impl FnOnce(&Path, &str) -> io::Result<()>,
 ) -> io::Result<()> {
-    if path.exists() || !source.exists() {
+    if path.exists() {
         return Ok(());
     }
-    let text = fs::read_to_string(source)?;
+    let text = match fs::read_to_string(source) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && folder(source).is_dir() => return Ok(()),
+        Err(error) => return Err(unread(source, &error)),
+        Ok(text) => text,
+    };
     check(source, &text)?;
     put(path, text.as_bytes())
 }
@@ -84,6 +88,15 @@ fn put(path: &Path, content: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+fn unread(source: &Path, error: &io::Error) -> io::Error {
+    let (path, user) = (source.display(), rustix::process::geteuid().as_raw());
+    let problem = format!(
+        "{path}: {error}; name the folder of this node that `skein cluster init` made, and let the user {user}, as whom \
+         this node runs, read what is in it"
+    );
+    io::Error::new(error.kind(), problem)
 }
 
 fn folder(path: &Path) -> &Path {

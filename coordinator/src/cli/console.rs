@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::Args;
 use skein_shared::id::Name;
-use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{CliError, Common, token};
@@ -26,11 +25,7 @@ pub(super) struct Console {
 
 impl Console {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let data = self.common.data.display();
-        let endpoint = Endpoint::read(&self.common.layout()).map_err(|_| {
-            let problem = format!("no node runs on {data}; start one with `skein up --data {data}`");
-            Refusal::new(Code::Unavailable, problem)
-        })?;
+        let endpoint = Endpoint::of_a_node(&self.common.layout())?;
         let role = if self.observer { Role::Observer } else { Role::Operator };
         let name = Name::parse(if self.observer { "onlooker" } else { "operator" })?;
         // The session comes of the link's token, and outlasts it.

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use skein_shared::Code;
 use skein_shared::id::Name;
 use uuid::Uuid;
 
 use super::{CliError, Common, token};
+use crate::api::client;
 use crate::auth::Role;
 use crate::config::{self, Overrides};
 use crate::node::Endpoint;
 
 /// A wait may last an hour; clients end calls much sooner unless they are told.
 const PATIENCE: Duration = Duration::from_secs(3600);
-const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Client {
@@ -36,12 +37,19 @@ pub(super) struct McpConfig {
     /// The agent's name; the role's if left out.
     #[arg(long)]
     name: Option<Name>,
+    /// The agent's id. If left out it is that of the swarm's member of this name, as the node that runs knows it, so that
+    /// the agent stays the same with its next token; and a new one where no node runs, or for an observer.
+    #[arg(long)]
+    agent: Option<Uuid>,
+    /// How long the token is good for.
+    #[arg(long, default_value = "30d", value_parser = token::lifetime)]
+    lifetime: Duration,
     #[command(flatten)]
     common: Common,
 }
 
 impl McpConfig {
-    pub(super) fn run(self) -> Result<(), CliError> {
+    pub(super) async fn run(self) -> Result<(), CliError> {
         if !matches!(self.role, Role::Lead | Role::Worker | Role::Observer) {
             return Err(CliError::Usage(
                 "--role: an MCP client is a lead, a worker or an observer".to_owned(),
@@ -51,10 +59,27 @@ impl McpConfig {
             Some(name) => name,
             None => Name::parse(self.role.as_str())?,
         };
-        let issued = token::issue(&self.common, self.role, name, Uuid::new_v4(), LIFETIME, None)?;
+        let known = match self.agent {
+            None if self.role != Role::Observer => member(&self.common, &name).await?,
+            given => given,
+        };
+        let agent = known.unwrap_or_else(Uuid::new_v4);
+        let issued = token::issue(&self.common, self.role, name.clone(), agent, self.lifetime, None)?;
+        eprintln!("{} `{name}` ({agent}), good until {}", self.role, issued.expires_at);
         println!("{}", render(self.client, &base_url(&self.common)?, issued.text()));
         Ok(())
     }
+}
+
+/// The member of the swarm that has the name, if a node runs and knows one: no other agent may join under it.
+async fn member(common: &Common, name: &Name) -> Result<Option<Uuid>, CliError> {
+    let mut admin = match common.admin().await {
+        Err(refusal) if refusal.code == Code::Unavailable => return Ok(None),
+        reached => reached?,
+    };
+    let members = client::list(&mut admin, "agents", common.swarm.as_str(), u32::MAX).await?;
+    let found = members.rows.iter().find(|member| member["name"] == name.as_str());
+    Ok(found.and_then(|member| member["id"].as_str()?.parse().ok()))
 }
 
 /// Where the running node is, or else where the next one will be.

@@ -161,8 +161,10 @@ fn folder(common: &Common) -> Result<&PathBuf, CliError> {
         return Ok(&common.data);
     }
     let data = common.data.display();
-    let problem =
-        format!("there is no data directory {data}; start a node with `skein up --data {data}` first");
+    let problem = format!(
+        "there is no data directory {data}; name that of a node with --data or SKEIN_DATA, or start one there with `skein up \
+         --data {data}` first"
+    );
     Err(CliError::Refused(Refusal::new(Code::NotFound, problem)))
 }
 

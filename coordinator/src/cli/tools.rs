@@ -97,12 +97,7 @@ impl Tools {
 impl AsWhom {
     /// Opens a session with a token of its own.
     async fn connect(&self, view: &View) -> Result<Connection, CliError> {
-        let layout = self.common.layout();
-        let endpoint = Endpoint::read(&layout).map_err(|error| {
-            let data = layout.root().display();
-            let problem = format!("no node runs with the data directory {data} ({error}); start one with `skein up --data {data}`");
-            Refusal::new(Code::Unavailable, problem)
-        })?;
+        let endpoint = Endpoint::of_a_node(&self.common.layout())?;
         let name = match &self.name {
             Some(name) => name.clone(),
             None => Name::parse(self.role.as_str())?,

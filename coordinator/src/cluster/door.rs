@@ -29,7 +29,7 @@ use tracing::{Instrument, debug_span};
 
 use super::handshake;
 use super::member::READS;
-use super::peers::{MESSAGE, PROBE, PROBE_ANSWER};
+use super::peers::{MESSAGE, PROBE, PROBE_ANSWER, too_long};
 use super::pipe::one_message;
 use super::{Cluster, Tenants, Wake};
 use crate::store::redis::shard::Shard;
@@ -130,7 +130,8 @@ impl Door {
         trace::follow(&span, &request.traceparent);
         let shard = key.as_ref().map(Shard::of);
         let answer = self.tenants.answer(key, timeout, &request.call).instrument(span).await;
-        Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(shard)), Outcome::Answer))
+        let fits = |answer: Vec<u8>| Outcome::Answer(too_long(answer.len()).unwrap_or(answer));
+        Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(shard)), fits))
     }
 
     fn owner(&self, shard: Option<Shard>) -> NotOwner {

@@ -252,8 +252,21 @@ impl Files {
 }
 
 fn missing(path: &Path, error: &io::Error) -> IdentityError {
-    let problem =
-        format!("{error}; make the files with `skein cluster init`, and copy the folder of this node here");
+    let make = "make the files with `skein cluster init`, and copy the folder of this node here";
+    let (path, problem) = match path.parent() {
+        _ if error.kind() == io::ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            let who = format!(
+                "let the user {user}, as whom this node runs, look into the folder and read its files"
+            );
+            (path, format!("{error}; {who}"))
+        }
+        Some(folder) if !folder.is_dir() => (
+            folder,
+            format!("there is no such folder; correct --cluster-tls, or `tls` in [cluster], or {make}"),
+        ),
+        _ => (path, format!("{error}; {make}")),
+    };
     IdentityError { path: path.to_owned(), problem }
 }
 
@@ -318,6 +331,21 @@ mod tests {
         assert!(early.contains("clock"), "{early}");
         let elsewhere = refusal(folder.path(), "10.0.0.1", NOW);
         assert!(elsewhere.contains("is for 127.0.0.1") && elsewhere.contains("--node-addr"), "{elsewhere}");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_looked_into_is_told_from_one_that_lacks_a_file() {
+        let parent = tempfile::tempdir().unwrap();
+        let mistyped = refusal(&parent.path().join("mistyped"), "127.0.0.1", NOW);
+        assert!(mistyped.contains("mistyped: there is no such folder; correct --cluster-tls"), "{mistyped}");
+        std::fs::write(parent.path().join("file"), "").unwrap();
+        let file = refusal(&parent.path().join("file"), "127.0.0.1", NOW);
+        assert!(file.contains("file: there is no such folder"), "{file}");
+        // Who runs the tests may read everything.
+        let denied = missing(&parent.path().join(KEY), &io::ErrorKind::PermissionDenied.into()).to_string();
+        let user = format!("let the user {}, as whom", rustix::process::geteuid().as_raw());
+        assert!(denied.contains(&user) && denied.contains("node.key: permission denied"), "{denied}");
+        assert!(!denied.contains("skein cluster init"), "{denied}");
     }
 
     #[test]

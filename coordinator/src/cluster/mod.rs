@@ -38,6 +38,7 @@ use uuid::Uuid;
 
 use crate::alarms::{Alarms, Kind};
 use crate::store::redis::incident::Incident;
+use crate::store::redis::lease::AHEAD;
 use crate::store::redis::shard::Shard;
 use crate::store::redis::{Generation, Redis};
 use crate::store::{Fence, StoreError};
@@ -50,8 +51,6 @@ use table::Table;
 
 /// How long a node may take to answer one that is about to join.
 const INTRODUCTION: Duration = Duration::from_secs(5);
-/// How far clocks may be ahead, in milliseconds: an epoch beyond that is garbage (`store/redis/scripts/acquire.lua`).
-const AHEAD: u64 = 600_000;
 
 /// How a node takes part.
 #[derive(Clone)]
@@ -178,9 +177,10 @@ impl Cluster {
             .is_ok_and(|seen| seen.is_ok())
     }
 
-    /// Whether every shard has an owner, as far as this node knows.
+    /// Whether every shard has an owner that can be asked, as far as this node knows.
     pub fn is_whole(&self) -> bool {
-        self.table.is_whole()
+        let held = self.store.held();
+        self.table.is_whole(&self.settings.id, |shard| held.fence(shard) != Fence::NONE)
     }
 
     /// What this node says of itself.
@@ -252,6 +252,11 @@ impl Cluster {
     fn is_reached(&self, node: &Member) {
         self.alarms().clear(Kind::Unreachable, &node.address);
         self.alarms().clear(Kind::Distrusted, &node.address);
+    }
+
+    /// Proves to the others by another token that it belongs to them: its keys have changed, and theirs may have before.
+    pub fn proves_by(&self, token: &str) -> bool {
+        self.settings.secret.renew(token)
     }
 
     /// Who this node is to the others; nobody in particular when they speak plain text.

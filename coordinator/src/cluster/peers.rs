@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use skein_proto::trace;
 use skein_proto::v1::forward_reply::Outcome as Said;
 use skein_proto::v1::peer_client::PeerClient;
 use skein_proto::v1::{ForwardRequest, Wake, WakesRequest};
+use skein_shared::Refusal;
 use skein_shared::id::EntityKey;
 use tokio::net::lookup_host;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -28,23 +30,48 @@ pub(super) const PROBE: Duration = Duration::from_secs(2);
 pub(super) const PROBE_ANSWER: Duration = Duration::from_secs(3);
 /// What the largest entity may answer; a list has up to a thousand whole documents.
 pub(super) const MESSAGE: usize = 64 << 20;
+/// What stands around a call or an answer in its message, bytes, at most.
+const AROUND: usize = 4 << 10;
+
+/// An answer to what no message takes: sent all the same it would end the stream, with all that is under way on it.
+pub(super) fn too_long(bytes: usize) -> Option<Vec<u8>> {
+    if bytes <= MESSAGE - AROUND {
+        return None;
+    }
+    let problem = format!(
+        "this is {} MiB long, and nodes pass at most {} MiB on to one another; ask for fewer, or send less",
+        bytes >> 20,
+        MESSAGE >> 20
+    );
+    let refusal = Err::<(), _>(Refusal::new(skein_shared::Code::TooLarge, problem));
+    Some(serde_json::to_vec(&refusal).unwrap_or_default())
+}
 
 /// With what nodes prove to one another that they belong together: `Bearer …`.
 #[derive(Clone)]
-pub struct Secret(MetadataValue<Ascii>);
+pub struct Secret(Arc<ArcSwap<MetadataValue<Ascii>>>);
 
 impl Secret {
     /// Puts it on a request.
     pub(super) fn sign<T>(&self, request: &mut Request<T>) {
-        request.metadata_mut().insert("authorization", self.0.clone());
+        request.metadata_mut().insert("authorization", MetadataValue::clone(&self.0.load()));
     }
 
     /// `None` for a text that no header can carry.
     pub fn new(token: &str) -> Option<Self> {
-        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().ok()?;
-        value.set_sensitive(true);
-        Some(Self(value))
+        Some(Self(Arc::new(ArcSwap::from_pointee(header(token)?))))
     }
+
+    /// Proves it by another token from now on, wherever this one was given to. Says whether a header can carry that.
+    pub fn renew(&self, token: &str) -> bool {
+        header(token).map(|value| self.0.store(Arc::new(value))).is_some()
+    }
+}
+
+fn header(token: &str) -> Option<MetadataValue<Ascii>> {
+    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 impl fmt::Debug for Secret {
@@ -124,6 +151,9 @@ impl Peers {
 
     pub(super) async fn forward(&self, to: &Member, forwarding: Forwarding<'_>) -> Result<Outcome, Silence> {
         let Forwarding { key, timeout, call, life } = forwarding;
+        if let Some(refusal) = too_long(call.len()) {
+            return Ok(Outcome::Answer(refusal));
+        }
         let request = ForwardRequest {
             format: FORMAT,
             entity: key.map(EntityKey::text).unwrap_or_default(),

@@ -76,9 +76,10 @@ impl Known {
         self.members.iter().map(Arc::as_ref)
     }
 
-    /// Whether every shard has an owner.
-    pub fn is_whole(&self) -> bool {
-        self.leases.len() == usize::from(SHARDS) && self.leases.iter().all(|lease| lease.held)
+    /// Whether every shard is somebody's whom the node `me` can ask, itself for those that it holds. The leases of a node
+    /// that has died end later than it is known to live.
+    pub fn is_whole(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
+        Shard::all().all(|shard| self.route(shard, me, held(shard)) != Route::Nowhere)
     }
 
     /// Whether every shard that anybody can have has an owner.
@@ -126,8 +127,8 @@ impl Table {
         self.lock().members().cloned().collect()
     }
 
-    pub(super) fn is_whole(&self) -> bool {
-        self.lock().is_whole()
+    pub(super) fn is_whole(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
+        self.lock().is_whole(me, held)
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -163,13 +164,15 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
     fn a_hint_counts_only_when_it_is_newer() {
         let (mut known, shard) = (Known::default(), Shard::all().next().unwrap());
         let mut leases = vec![Lease::default(); usize::from(SHARDS)];
-        leases[0] = Lease { epoch: Epoch(5), owner: "a".to_owned(), held: true, unreadable: false };
+        leases[0] = of("a");
         known.leases_are(leases);
         known.hint(shard, "old", 4);
         assert_eq!(known.owner(shard), Some("a"));
@@ -177,18 +180,44 @@ mod tests {
         assert_eq!(known.owner(shard), Some("b"));
         known.hint(shard, "", 7);
         assert_eq!(known.owner(shard), None);
-        assert!(!known.is_whole());
+        assert!(!known.is_whole("a", |_| false));
     }
 
     #[test]
     fn a_lease_that_cannot_be_read_keeps_nobody_waiting_and_makes_no_list_whole() {
         let mut known = Known::default();
-        let mut leases = vec![Lease { held: true, ..Lease::default() }; usize::from(SHARDS)];
+        known.members_are(vec![member("b")]);
+        let mut leases = vec![of("b"); usize::from(SHARDS)];
         leases[7] = Lease::default();
         known.leases_are(leases.clone());
         assert!(!known.is_settled(), "somebody can take it");
         leases[7].unreadable = true;
         known.leases_are(leases);
-        assert!(known.is_settled() && !known.is_whole());
+        assert!(known.is_settled() && !known.is_whole("a", |_| false));
+    }
+
+    #[test]
+    fn lists_are_whole_only_while_every_owner_can_be_asked() {
+        let mut known = Known::default();
+        let own = |shard: Shard| shard.number() == 0;
+        assert!(!known.is_whole("a", own), "nothing is known yet");
+        let mut leases = vec![of("b"); usize::from(SHARDS)];
+        leases[0] = of("a");
+        known.leases_are(leases);
+        known.members_are(vec![member("a"), member("b")]);
+        assert!(known.is_whole("a", own) && known.is_whole("c", |_| false));
+        assert!(!known.is_whole("a", |_| false), "it has lost what the leases say is its own");
+        // It has died: its leases end a while after nobody asks it any more.
+        known.members_are(vec![member("a")]);
+        assert!(!known.is_whole("a", own) && known.is_settled());
+        assert!(known.is_whole("a", |_| true), "it has taken them");
+    }
+
+    fn of(owner: &str) -> Lease {
+        Lease { epoch: Epoch(5), owner: owner.to_owned(), held: true, unreadable: false }
+    }
+
+    fn member(id: &str) -> Member {
+        Member::new(id, Uuid::nil(), "127.0.0.1:1")
     }
 }

@@ -117,7 +117,18 @@ pub(super) fn unreadable(error: StoreError) -> Refusal {
 impl Entities {
     /// All entities of the store.
     pub fn new(store: Arc<dyn Store>, projection: Projection, clock: Clock, hub: Hub) -> Self {
-        Self::build(store, projection, clock, hub, None)
+        Self::embedded(store, projection, clock, hub, Alarms::default())
+    }
+
+    /// The same on a node that has noticed already whether something is wrong.
+    pub fn embedded(
+        store: Arc<dyn Store>,
+        projection: Projection,
+        clock: Clock,
+        hub: Hub,
+        alarms: Alarms,
+    ) -> Self {
+        Self::build(store, projection, clock, hub, alarms, None)
     }
 
     /// Those whose shards this node has; whatever is for others goes to their nodes.
@@ -128,7 +139,8 @@ impl Entities {
         hub: Hub,
         cluster: Arc<Cluster>,
     ) -> Self {
-        Self::build(store, projection, clock, hub, Some(Router::new(cluster)))
+        let alarms = cluster.alarms().clone();
+        Self::build(store, projection, clock, hub, alarms, Some(Router::new(cluster)))
     }
 
     fn build(
@@ -136,6 +148,7 @@ impl Entities {
         projection: Projection,
         clock: Clock,
         hub: Hub,
+        alarms: Alarms,
         router: Option<Router>,
     ) -> Self {
         let shared = Shared {
@@ -146,7 +159,7 @@ impl Entities {
             timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
             outbox: tokio::sync::watch::channel(0).0,
             documents: Documents::default(),
-            alarms: router.as_ref().map_or_else(Alarms::default, |router| router.cluster.alarms().clone()),
+            alarms,
             traces: Traces::default(),
             router,
             streams: OnceLock::new(),
@@ -198,7 +211,7 @@ impl Entities {
     /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
     /// in, save that a command at which the entity fails is refused by itself.
     ///
-    /// The outcomes are those of [`Entities::ask`]; `invalid_argument` when a command is none of this kind's.
+    /// The outcomes are those of [`Entities::ask`]; `internal` also when a command is none of this kind's.
     pub(super) async fn deliver_here(
         &self,
         key: &EntityKey,
@@ -227,7 +240,8 @@ impl Entities {
             }));
         }
         if let Err(refusal) = self.post_or_start::<E>(key, Message::Deliveries(life, deliveries)).await {
-            return outcomes.into_iter().map(|known| known.and(Err(refusal.clone()))).collect();
+            // Also to what this program does not know: whoever decides for the entity next may.
+            return outcomes.into_iter().map(|_| Err(refusal.clone())).collect();
         }
         let end = Instant::now() + Request::TIMEOUT;
         let mut told = Vec::with_capacity(outcomes.len());

@@ -41,6 +41,11 @@ impl Errand {
         self.silent = Some(refusal);
     }
 
+    /// Whether an earlier try may have been carried out.
+    pub fn may_be_done(&self) -> bool {
+        self.silent.is_some()
+    }
+
     /// Says whether an outcome is the last word. That nothing was done at one try says nothing about an earlier one
     /// that was not answered.
     pub fn heard<T>(&mut self, outcome: Result<T, Refusal>, now: Instant) -> Next<T> {
@@ -94,7 +99,9 @@ mod tests {
     fn what_a_later_try_did_not_do_an_earlier_one_may_have_done() {
         let begun = Instant::now();
         let mut errand = Errand::new(begun + Duration::from_secs(1));
+        assert!(!errand.may_be_done());
         errand.unanswered(Refusal::new(Code::Unknown, "it did not answer"));
+        assert!(errand.may_be_done());
         assert_eq!(told(errand.heard(refused(Code::NotOwner), begun)), None);
         assert_eq!(told(errand.heard(refused(Code::Unavailable), begun)), Some(Code::Unknown));
     }

@@ -172,6 +172,17 @@ impl Entities {
         delivery
     }
 
+    /// Waits until the read side was told of every shard that has come to this node so far, at most for `limit`; says
+    /// whether it was.
+    pub(super) async fn followed(&self, limit: Duration) -> bool {
+        let Some(router) = &self.shared().router else { return true };
+        let changed = *router.cluster.held_changes().borrow();
+        let mut followed = router.followed.subscribe();
+        tokio::time::timeout(limit, followed.wait_for(|followed| *followed >= changed))
+            .await
+            .is_ok_and(|seen| seen.is_ok())
+    }
+
     /// The cluster that this node is part of; none when it has its store for itself.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.shared().router.as_ref().map(|router| router.cluster.as_ref())
@@ -249,7 +260,7 @@ pub async fn follow(entities: Entities, stop: CancellationToken) {
     let mut changes = router.cluster.held_changes();
     let mut had: BTreeMap<Shard, Fence> = BTreeMap::new();
     loop {
-        changes.mark_unchanged();
+        let seen = *changes.borrow_and_update();
         let has: BTreeMap<Shard, Fence> = router.cluster.held().into_iter().collect();
         let went: Vec<Shard> = had
             .iter()
@@ -268,6 +279,7 @@ pub async fn follow(entities: Entities, stop: CancellationToken) {
             entities.shared().timers.send_modify(|earliest| *earliest = Timestamp(0));
         }
         had = has;
+        router.followed.send_replace(seen);
         tokio::select! {
             () = stop.cancelled() => return,
             _ = changes.changed() => {}

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_shared::id::EntityKey;
 use skein_shared::{Code, Refusal};
+use tokio::sync::watch;
 
 use super::Entities;
 use super::remote::{Call, NodeCall, read, write};
-use crate::cluster::Outcome;
+use crate::cluster::{Cluster, Outcome};
 use crate::projection::{Event, Freshness, Hit, ProjectionError, Query, Sought, Tally, merge};
 
 /// How long a list waits for the read side.
@@ -103,12 +104,13 @@ impl Entities {
     pub async fn list_everywhere(&self, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
         let own = self.list_own(query.clone());
         let Some(router) = &self.shared().router else { return own.await };
+        let shards = Shards::watched(&router.cluster);
         let call = write(&NodeCall::List(Box::new(query.clone())))?;
         let others = router.cluster.others();
         let asked = others.iter().map(|member| router.cluster.forward(member, None, PART, call.clone()));
         let (own, others) = tokio::join!(own, join_all(asked));
         let (rows, mut freshness) = own?;
-        if !router.cluster.is_whole() {
+        if !shards.stayed() {
             freshness = Freshness::Rebuilding;
         }
         let mut parts = vec![rows];
@@ -127,16 +129,30 @@ impl Entities {
         Ok((merge(&query, parts), freshness))
     }
 
-    /// The same of this node's entities alone. Those in memory are asked how far they are; others have not changed
-    /// since this node has them.
-    pub(super) async fn list_own(&self, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
-        let projection = &self.shared().projection;
-        let mut freshness = Freshness::Fresh;
-        if !projection.whole(CATCH_UP).await {
-            freshness = Freshness::Rebuilding;
+    /// Like [`Entities::list_everywhere`], for whoever takes an empty list for the word that there is nothing.
+    ///
+    /// # Errors
+    /// `unavailable` also when nothing is found and not all could be asked.
+    pub async fn look_up(&self, query: Query) -> Result<Vec<Value>, Refusal> {
+        match self.list_everywhere(query).await? {
+            (rows, freshness) if rows.is_empty() && freshness != Freshness::Fresh => Err(not_all_asked()),
+            (rows, _) => Ok(rows),
         }
+    }
+
+    /// Like [`Entities::list_everywhere`], of this node's entities alone. Those in memory are asked how far they are;
+    /// others have not changed since this node has them.
+    pub(super) async fn list_own(&self, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
+        let shards = self.cluster().map(Shards::watched);
+        let projection = &self.shared().projection;
         // What has come to this node a moment ago is being brought in.
-        projection.settled(CATCH_UP).await;
+        let is_there = projection.whole(CATCH_UP).await
+            && self.followed(CATCH_UP).await
+            && projection.settled(CATCH_UP).await;
+        if !is_there {
+            return Ok((projection.list(query).await.map_err(unreadable)?, Freshness::Rebuilding));
+        }
+        let mut freshness = Freshness::Fresh;
         let concerned = self.in_memory().into_iter().map(|(key, _)| key);
         for key in concerned.filter(|key| key.kind == query.kind && key.swarm == query.swarm) {
             // One that has just moved away is another node's to show.
@@ -146,7 +162,11 @@ impl Entities {
                 late => freshness = late,
             }
         }
-        Ok((projection.list(query).await.map_err(unreadable)?, freshness))
+        let rows = projection.list(query).await.map_err(unreadable)?;
+        if shards.is_some_and(|shards| !shards.stayed()) {
+            freshness = Freshness::Rebuilding;
+        }
+        Ok((rows, freshness))
     }
 
     async fn find(&self, key: &EntityKey, wanted: Read) -> Result<(Found, Freshness), Refusal> {
@@ -172,6 +192,31 @@ impl Entities {
         };
         Ok((found.map_err(unreadable)?, freshness))
     }
+}
+
+/// The shards while a list is put together: it has gaps if one of them is nobody's, or goes from one node that was asked
+/// to another.
+struct Shards<'a> {
+    cluster: &'a Cluster,
+    changes: watch::Receiver<u64>,
+    were_whole: bool,
+}
+
+impl<'a> Shards<'a> {
+    fn watched(cluster: &'a Cluster) -> Self {
+        let changes = cluster.changes();
+        Self { cluster, changes, were_whole: cluster.is_whole() }
+    }
+
+    fn stayed(&self) -> bool {
+        self.were_whole && self.changes.has_changed().is_ok_and(|changed| !changed) && self.cluster.is_whole()
+    }
+}
+
+/// To those who have found nothing where not everybody could be asked.
+fn not_all_asked() -> Refusal {
+    let problem = "it was not found, and not everything can be listed yet, since a node is away or has just started; try again in a moment";
+    Refusal::new(Code::Unavailable, problem).retry_after(1000)
 }
 
 fn unreadable(error: ProjectionError) -> Refusal {

@@ -16,9 +16,16 @@ pub(super) fn unavailable(key: &EntityKey) -> Refusal {
     Refusal::new(Code::Unavailable, format!("{key} is restarting; try again in a moment")).retry_after(200)
 }
 
-/// To whoever sent something that is no command of it.
+/// Of a delivery that is no command of the entity, which cannot refuse it then: it leaves no mark, and its source is not
+/// told. So it must not pass for delivered.
 pub(super) fn unknown_to(key: &EntityKey) -> impl Fn(serde_json::Error) -> Refusal {
-    move |error| Refusal::new(Code::InvalidArgument, format!("{key} does not know this command: {error}"))
+    move |error| {
+        let problem = format!(
+            "{key} does not know what it was sent: {error}; a later program has sent it: run that on all nodes, and do again \
+             what it was for"
+        );
+        Refusal::new(Code::Internal, problem)
+    }
 }
 
 /// While the entity goes to another node. Nothing was written.

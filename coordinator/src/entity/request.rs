@@ -34,6 +34,12 @@ impl Request {
         self.keep_reply || self.changes
     }
 
+    /// The same in the time that is left, once more if it may have been done: then an answer is kept for it.
+    #[must_use]
+    pub fn again(self, left: Duration, may_be_done: bool) -> Self {
+        Self { timeout: left, keep_reply: self.keep_reply || (may_be_done && self.changes), ..self }
+    }
+
     /// A request that changes nothing that a repeat could double.
     pub fn read() -> Self {
         Self { id: Uuid::now_v7(), timeout: Self::TIMEOUT, keep_reply: false, changes: false }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::{Code, Refusal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::directory::Entities;
@@ -33,6 +33,8 @@ pub(super) struct Router {
     pub(super) cluster: Arc<Cluster>,
     /// In their order: the end of a poll must not overtake its beginning.
     signals: mpsc::UnboundedSender<(EntityKey, Signal)>,
+    /// The change of the shards held here up to which the read side was told what came and went.
+    pub(super) followed: watch::Sender<u64>,
 }
 
 impl Router {
@@ -40,7 +42,7 @@ impl Router {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
         let (signals, queue) = mpsc::unbounded_channel();
         tokio::spawn(pass_on(Arc::clone(&cluster), queue));
-        Self { cluster, signals }
+        Self { cluster, signals, followed: watch::Sender::new(0) }
     }
 }
 
@@ -55,8 +57,8 @@ impl Entities {
             return self.send_here::<E>(key, request, command).await;
         };
         let call = Call::Ask { id: request.id, keep: request.kept_elsewhere(), command: &command };
-        let here = || self.send_here::<E>(key, request, command.clone());
-        router.routed(key, request.timeout, &call, here).await
+        let here = |request| self.send_here::<E>(key, request, command.clone());
+        router.routed(key, request, &call, here).await
     }
 
     /// Like [`Entities::ask`], and gives the document along that the answer shows, as it is after the change; none when
@@ -74,8 +76,8 @@ impl Entities {
             return self.show_here::<E>(key, request, command).await;
         };
         let call = Call::Show { id: request.id, keep: request.kept_elsewhere(), command: &command };
-        let here = || self.show_here::<E>(key, request, command.clone());
-        router.routed(key, request.timeout, &call, here).await
+        let here = |request| self.show_here::<E>(key, request, command.clone());
+        router.routed(key, request, &call, here).await
     }
 
     /// Asks something of an entity's node that changes nothing, or nothing more when it is asked again.
@@ -92,7 +94,7 @@ impl Entities {
     {
         match &self.shared().router {
             None => here().await,
-            Some(router) => router.routed(key, Request::TIMEOUT, call, here).await,
+            Some(router) => router.routed(key, Request::read(), call, |_| here()).await,
         }
     }
 
@@ -193,34 +195,35 @@ fn encoded<T: Serialize>(answer: T) -> Option<Vec<u8>> {
 
 impl Router {
     /// Asks the owner, whoever that is, until it has answered or the time is over. Whatever is asked may be asked
-    /// again: its answer is kept, or it changes nothing.
+    /// again: its answer is kept, or it changes nothing. What was sent on may be this node's to answer in the end, so it
+    /// looks for such an answer then.
     async fn routed<C, T, F, R>(
         &self,
         key: &EntityKey,
-        timeout: Duration,
+        request: Request,
         call: &Call<C>,
         here: F,
     ) -> Result<T, Refusal>
     where
         C: Serialize,
         T: DeserializeOwned,
-        F: Fn() -> R,
+        F: Fn(Request) -> R,
         R: Future<Output = Result<T, Refusal>>,
     {
-        let mut errand = Errand::new(Instant::now() + timeout);
+        let mut errand = Errand::new(Instant::now() + request.timeout);
         let (mut owners, mut held) = (self.cluster.changes(), self.cluster.held_changes());
         let mut written = None;
         loop {
             owners.mark_unchanged();
             held.mark_unchanged();
+            let left = errand.left(Instant::now());
             let outcome = match self.cluster.route(key) {
-                Route::Here => here().await,
+                Route::Here => here(request.again(left, errand.may_be_done())).await,
                 Route::There(member) => {
                     let call = match &written {
                         Some(call) => Vec::clone(call),
                         None => written.insert(write(call)?).clone(),
                     };
-                    let left = errand.left(Instant::now());
                     // In a box, for most are asked here and need no room for this.
                     match Box::pin(self.cluster.forward(&member, Some(key), left, call)).await {
                         Ok(Outcome::Answer(answer)) => read(&answer),

@@ -44,7 +44,8 @@ impl Entities {
         if all.documents > 0 {
             self.shared().documents.forget();
         }
-        self.shared().projection.trim(plan.archived_before, plan.events_before);
+        let projection = &self.shared().projection;
+        projection.trim(plan.archived_before, plan.events_before, plan.events_per_entity);
         Ok(all)
     }
 

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::delivery::Delivery;
 use super::provider::sender;
+use super::receive::expect;
 use crate::config::{self, Provider};
 use crate::slack::Workspaces;
 
@@ -126,6 +127,7 @@ impl Source {
 
 impl Gate {
     pub fn new(sources: &[config::Source], limits: &config::Limits, intake: Arc<dyn Intake>) -> Self {
+        sources.iter().for_each(|source| expect(source.name.as_str()));
         let sources = sources.iter().map(|source| Source {
             name: source.name.clone(),
             provider: source.provider,

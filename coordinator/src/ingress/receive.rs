@@ -12,6 +12,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use metrics::Counter;
 use serde_json::{Value, json};
 use skein_shared::id::Name;
 use skein_shared::mail::Letter;
@@ -69,6 +70,20 @@ async fn webhook(
     }
 }
 
+/// What becomes of most requests, and what somebody wants to hear of at once.
+const COMMON: [&str; 3] = ["accepted", "duplicate", "validation_failed"];
+
+/// Lets the counters of a source be there before it has sent anything: a rate needs a zero.
+pub(super) fn expect(source: &str) {
+    for outcome in COMMON {
+        counter(source, outcome).increment(0);
+    }
+}
+
+fn counter(source: &str, outcome: &'static str) -> Counter {
+    metrics::counter!("skein_webhooks_total", "source" => source.to_owned(), "outcome" => outcome)
+}
+
 /// Counts what became of a request.
 pub(super) fn count(source: &str, outcome: &Result<Outcome, Refusal>) {
     let label = match outcome {
@@ -80,7 +95,7 @@ pub(super) fn count(source: &str, outcome: &Result<Outcome, Refusal>) {
         Err(refusal) if refusal.code == Code::Unauthenticated => "validation_failed",
         Err(refusal) => refusal.code.as_str(),
     };
-    metrics::counter!("skein_webhooks_total", "source" => source.to_owned(), "outcome" => label).increment(1);
+    counter(source, label).increment(1);
 }
 
 /// A provider asks by GET whether the secret is known here; the first of the sources answers.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use skein_shared::{Code, Refusal};
 
 use super::datadir::Layout;
 
@@ -29,6 +30,29 @@ impl Endpoint {
     pub fn read(layout: &Layout) -> io::Result<Self> {
         let text = std::fs::read(layout.endpoint())?;
         serde_json::from_slice(&text).map_err(io::Error::from)
+    }
+
+    /// Reads it for whoever needs a node that runs.
+    ///
+    /// # Errors
+    /// `unavailable`, with what to do: most often the command was told of no data directory, and looked into the usual one.
+    pub fn of_a_node(layout: &Layout) -> Result<Self, Refusal> {
+        Self::read(layout).map_err(|error| {
+            let (root, data) = (layout.root(), layout.root().display());
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => String::new(),
+                _ => format!(" ({error})"),
+            };
+            // What is there may be a node of a cluster, which another command starts.
+            let start = match root.try_exists() {
+                Ok(false) => format!("or start one there with `skein up --data {data}`"),
+                _ => "or start the node".to_owned(),
+            };
+            let problem = format!(
+                "no node runs with the data directory {data}{why}; name that of the node with --data or SKEIN_DATA, {start}"
+            );
+            Refusal::new(Code::Unavailable, problem)
+        })
     }
 
     pub(super) fn write(&self, layout: &Layout) -> io::Result<()> {

@@ -47,6 +47,10 @@ fn describe() {
     for (name, meaning) in [
         ("skein_entity_commits_total", "Batches committed to the store."),
         ("skein_entity_commands_total", "Commands answered after a commit."),
+        ("skein_entity_deaths_total", "Entities that failed or could not be loaded, and are loaded anew."),
+        ("skein_store_flushes_total", "Groups of batches that went to the store at once."),
+        ("skein_store_generations_total", "Lives of Redis that this coordinator went on with."),
+        ("skein_store_lost_writes_total", "Acknowledged commits that Redis did not have any more."),
         ("skein_http_requests_total", "Requests answered, by listener and status."),
         ("skein_webhooks_total", "Webhooks, by source and what became of them."),
     ] {
@@ -83,8 +87,16 @@ fn describe() {
         "skein_webhook_seconds",
         "How long senders waited until a webhook was acknowledged."
     );
-    metrics::counter!("skein_entity_commits_total").increment(0);
-    metrics::counter!("skein_entity_commands_total").increment(0);
+    for name in [
+        "skein_entity_commits_total",
+        "skein_entity_commands_total",
+        "skein_entity_deaths_total",
+        "skein_store_flushes_total",
+        "skein_store_generations_total",
+        "skein_store_lost_writes_total",
+    ] {
+        metrics::counter!(name).increment(0);
+    }
 }
 
 /// Counts the requests that a listener answers.

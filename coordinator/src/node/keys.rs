@@ -6,15 +6,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::datadir::Layout;
-use super::start::write_operator_token;
+use super::start::{operator_token, write_operator_token};
 use crate::auth::token::Keys;
-use crate::entity::Clock;
+use crate::cluster::Cluster;
+use crate::entity::{Clock, Entities};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Takes the keys over as they are changed, until the node stops.
-pub(super) async fn follow(layout: Layout, keys: Keys, clock: Clock, stop: CancellationToken) {
+pub(super) async fn follow(layout: Layout, keys: Keys, entities: Entities, stop: CancellationToken) {
+    let clock = entities.clock();
     let mut said = String::new();
     loop {
         tokio::select! {
@@ -26,8 +28,11 @@ pub(super) async fn follow(layout: Layout, keys: Keys, clock: Clock, stop: Cance
             Ok(true) => {
                 info!("the signing keys have changed");
                 // The command line's own token may have ended with a key that was taken out.
-                if let Err(error) = write_operator_token(&layout, &keys, &clock) {
+                if let Err(error) = write_operator_token(&layout, &keys, clock) {
                     warn!(%error, "the operator's token cannot be written");
+                }
+                if let Some(cluster) = entities.cluster() {
+                    prove_anew(cluster, &keys, clock);
                 }
             }
             Err(error) if error.to_string() != said => {
@@ -36,5 +41,13 @@ pub(super) async fn follow(layout: Layout, keys: Keys, clock: Clock, stop: Cance
             }
             Err(_) => {}
         }
+    }
+}
+
+/// The others may have taken out the key by which this node has proved until now that it belongs to them.
+fn prove_anew(cluster: &Cluster, keys: &Keys, clock: &Clock) {
+    match operator_token(keys, clock) {
+        Ok(token) if cluster.proves_by(&token) => {}
+        _ => warn!("the signing keys make no token; the other nodes are shown the last one"),
     }
 }

@@ -30,6 +30,7 @@ pub(super) async fn run(entities: Entities, keep: Retention, stop: CancellationT
 fn plan(keep: &Retention, entities: &Entities) -> TrimPlan {
     let now = entities.clock().now();
     TrimPlan {
+        now,
         events_before: now - keep.events_age,
         events_per_entity: keep.events,
         replies_before: now - keep.replies,

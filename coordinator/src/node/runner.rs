@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use skein_runner::supervisor::Supervisor;
 use skein_shared::id::Name;
 use tracing::warn;
+use uuid::Uuid;
 
 use super::datadir::DataDir;
 use super::endpoint::Endpoint;
@@ -32,7 +32,12 @@ pub(super) fn start(
     endpoint: &Endpoint,
 ) -> Result<(), StartError> {
     let runner = &config.runner;
-    let token = own_token(keys, entities.clock(), Role::Runner, &runner.name).map_err(StartError::Refused)?;
+    // Signed for each stream by the key that signs then: an operator may have taken out the one of the start.
+    let token = skein_runner::Token::new({
+        let (keys, clock, name) = (keys.clone(), entities.clock().clone(), runner.name.clone());
+        let id = Uuid::now_v7();
+        move || Ok(own_token(&keys, &clock, Role::Runner, &name, id)?.into())
+    });
     let layout = data.layout();
     let agents = runner.agents.clone().unwrap_or_else(|| layout.agents());
     std::fs::create_dir_all(&agents).map_err(|error| StartError::Write(agents.clone(), error))?;
@@ -42,7 +47,7 @@ pub(super) fn start(
         skein_runner::config::own_launcher().map_err(|error| StartError::Failed(error.to_string()))?;
     let settings = skein_runner::RunnerConfig {
         coordinators: vec![format!("http://{}", endpoint.grpc)],
-        token: SecretString::from(token),
+        token,
         name: runner.name.clone(),
         group: runner.group.clone(),
         slots: runner.slots,

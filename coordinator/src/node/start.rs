@@ -126,6 +126,9 @@ impl Node {
 /// When the data directory is in use, an address is taken, or the store cannot be opened.
 pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, StartError> {
     let root = data.layout().root().to_owned();
+    let clock = Clock::start();
+    // Before there are keys: any that it made for want of the cluster's would be its own for good.
+    let entrance = truth::entrance(&config, &clock).await?;
     if let Some(folder) = &config.cluster.tls {
         let failed = |error| StartError::Keys(folder.clone(), error);
         Keys::adopt(&root, folder).map_err(failed)?;
@@ -134,14 +137,14 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let unusable = |error| StartError::Keys(root.clone(), error);
     let keys = Keys::load_or_create(&root).map_err(unusable)?;
     let vault = Vault::open(&root, config.secrets.key.as_ref()).map_err(unusable)?;
-    let clock = Clock::start();
     write_operator_token(data.layout(), &keys, &clock)?;
     let leases = Tasks::default();
-    let Truth { store, shared } = truth::open(&data, &config, roles, &keys, &clock, &leases).await?;
+    let Truth { store, alarms, shared } =
+        truth::open(&data, &config, roles, &keys, &clock, &leases, entrance).await?;
     let projection = Projection::open(&data.layout().projection(), Arc::clone(&store))?;
     let cluster = shared.as_ref().map(|sharing| Arc::clone(&sharing.cluster));
     let entities = match &cluster {
-        None => Entities::new(store, projection, clock.clone(), Hub::default()),
+        None => Entities::embedded(store, projection, clock.clone(), Hub::default(), alarms),
         Some(cluster) => {
             Entities::clustered(store, projection, clock.clone(), Hub::default(), Arc::clone(cluster))
         }
@@ -198,7 +201,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     serve(&tasks, "http", listeners.http, http);
     let instances = for_instances(&config, &endpoint);
     serve_grpc(&tasks, listeners.grpc, administered, &sessions, &access, &endpoint, &instances);
-    let turn = keys::follow(data.layout().clone(), keys.clone(), clock.clone(), pumps.stop().clone());
+    let turn = keys::follow(data.layout().clone(), keys.clone(), entities.clone(), pumps.stop().clone());
     pumps.spawn("keys", quiet(turn));
     pumps.spawn("slack", quiet(slack.clone().greet(pumps.stop().clone())));
     if let Some(listener) = listeners.ingress {
@@ -229,13 +232,19 @@ fn outside(problem: embeddings::Error) -> StartError {
 /// # Errors
 /// When signing fails.
 pub fn operator_token(keys: &Keys, clock: &Clock) -> Result<String, Refusal> {
-    own_token(keys, clock, Role::Operator, &Name::parse("operator")?)
+    own_token(keys, clock, Role::Operator, &Name::parse("operator")?, Uuid::now_v7())
 }
 
-pub(super) fn own_token(keys: &Keys, clock: &Clock, role: Role, name: &Name) -> Result<String, Refusal> {
+pub(super) fn own_token(
+    keys: &Keys,
+    clock: &Clock,
+    role: Role,
+    name: &Name,
+    agent: Uuid,
+) -> Result<String, Refusal> {
     let claims = Claims {
         swarm: Name::parse("default")?,
-        agent: Uuid::now_v7(),
+        agent,
         agent_name: name.clone(),
         role,
         view: None,

@@ -20,16 +20,24 @@ use crate::cluster::{Cluster, Secret, Settings};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, ownership};
 use crate::store::redis::{Options, Redis};
-use crate::store::sqlite::Sqlite;
+use crate::store::sqlite::{Ahead, Sqlite};
 use crate::store::{Store, StoreError};
 
 /// The certificate is looked at so often at least: its end comes by the wall clock, which is set at times.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The store, and how it is shared.
+/// The store, what was noticed on the way to it, and how it is shared.
 pub(super) struct Truth {
     pub(super) store: Arc<dyn Store>,
+    pub(super) alarms: Alarms,
     pub(super) shared: Option<Sharing>,
+}
+
+/// Where the others come in, and by what they know this node.
+pub(super) struct Entrance {
+    identity: Option<Arc<Identity>>,
+    listener: TcpListener,
+    address: String,
 }
 
 /// This node's part in the cluster, with the listener for the others.
@@ -38,10 +46,25 @@ pub(super) struct Sharing {
     listener: TcpListener,
 }
 
-/// `leases` gets the task that keeps the shards; nothing may use the store after it has ended.
+/// Lets the others of a cluster come in, if others may share the store.
 ///
 /// # Errors
-/// When the store cannot be opened, or the others cannot be listened for.
+/// When this node's certificate cannot be used, or the others cannot be listened for.
+pub(super) async fn entrance(config: &Config, clock: &Clock) -> Result<Option<Entrance>, StartError> {
+    if config.store.redis.is_none() {
+        return Ok(None);
+    }
+    let identity = identity(config, clock)?;
+    let listener = listen(config).await?;
+    let address = advertised(config, &listener)?;
+    Ok(Some(Entrance { identity, listener, address }))
+}
+
+/// `leases` gets the tasks that stay with the store: in a cluster the one that keeps the shards, and nothing may use the
+/// store after it has ended.
+///
+/// # Errors
+/// When the store cannot be opened.
 pub(super) async fn open(
     data: &DataDir,
     config: &Config,
@@ -49,20 +72,27 @@ pub(super) async fn open(
     keys: &Keys,
     clock: &Clock,
     leases: &Tasks,
+    entrance: Option<Entrance>,
 ) -> Result<Truth, StartError> {
-    let Some(url) = &config.store.redis else {
-        let store = Arc::new(Sqlite::open(&data.layout().store(), clock.wall())?);
-        return Ok(Truth { store, shared: None });
+    let (Some(url), Some(entrance)) = (&config.store.redis, entrance) else {
+        let alarms = Alarms::default();
+        let store = Sqlite::open(&data.layout().store(), clock.wall())?.serving(alarms.clone());
+        if let Some(ahead) = store.ahead() {
+            let (alarms, stop) = (alarms.clone(), leases.stop().clone());
+            leases.spawn("clock", quiet(stands_still(alarms, clock.clone(), ahead, stop)));
+        }
+        return Ok(Truth { store: Arc::new(store), alarms, shared: None });
     };
-    let identity = identity(config, clock)?;
-    let (listener, alarms) = (listen(config).await?, Alarms::default());
-    let address = advertised(config, &listener)?;
+    let Entrance { identity, listener, address } = entrance;
+    let alarms = Alarms::default();
     let id = data.identity()?.to_string();
     let mut options = Options::new(url.clone(), id.clone());
     (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
     options.address = address.clone();
     options.tls = config.store.tls();
     options.store = data.store()?;
+    // A store that it made itself would only hide that Redis has lost the cluster's.
+    options.awaits = (!roles.coordinator).then_some(config.cluster.lease * 3);
     options.alarms = alarms.clone();
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);
     data.belongs_to(store.id())?;
@@ -95,7 +125,8 @@ pub(super) async fn open(
         )));
     }
     info!(shards = cluster.shards_held(), others = cluster.others().len(), "takes part in the cluster");
-    Ok(Truth { store, shared: Some(Sharing { cluster, listener }) })
+    let alarms = cluster.alarms().clone();
+    Ok(Truth { store, alarms, shared: Some(Sharing { cluster, listener }) })
 }
 
 impl Sharing {
@@ -119,6 +150,23 @@ impl Sharing {
         tasks.spawn("peers", door::serve(self.listener, door));
         tasks.spawn("shards", quiet(ownership::follow(entities.clone(), stop)));
     }
+}
+
+/// Says until when time stands still for what a clock that was ahead has written.
+async fn stands_still(alarms: Alarms, clock: Clock, ahead: Ahead, stop: CancellationToken) {
+    let Ahead { entities, until } = ahead;
+    let problem = format!(
+        "{entities} of the store's entities were written by a clock that was ahead of this one, as late as {until}. Set \
+         the clock and start again if it is this one that is wrong. If it was the other, time stands still for each of \
+         them until it is as late as it was: nothing in them ends, falls due or is old before. Wait for that, or restore \
+         a backup from before"
+    );
+    alarms.raise(Kind::Clock, "store", &problem);
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = tokio::time::sleep(clock.until(until)) => alarms.clear(Kind::Clock, "store"),
+    }
+    stop.cancelled().await;
 }
 
 /// Reads by what the others know this node, and says so if it ends soon.
@@ -174,4 +222,24 @@ fn advertised(config: &Config, listener: &TcpListener) -> Result<String, StartEr
     let port = listener.local_addr().map_err(|error| unusable(error.to_string()))?.port();
     let (host, _) = wanted.rsplit_once(':').ok_or_else(|| unusable("it names no port".to_owned()))?;
     Ok(format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_stands_still_until_it_is_as_late_as_it_was() {
+        let (alarms, clock, stop) = (Alarms::default(), Clock::start(), CancellationToken::new());
+        let ahead = Ahead { entities: 1, until: clock.now() + HOUR * 2 };
+        let telling = tokio::spawn(stands_still(alarms.clone(), clock, ahead, stop.clone()));
+        tokio::time::sleep(HOUR).await;
+        let [alarm] = &alarms.all()[..] else { panic!("{:?}", alarms.all()) };
+        assert!(alarm.kind == Kind::Clock && alarm.problem.contains(&ahead.until.iso()), "{alarm:?}");
+        tokio::time::sleep(HOUR * 2).await;
+        assert_eq!(alarms.all(), []);
+        assert!(!telling.is_finished(), "a role that ends takes its node down");
+        stop.cancel();
+        telling.await.unwrap();
+    }
 }

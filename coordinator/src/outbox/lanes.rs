@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skein_shared::entity::Effect;
+use skein_shared::json;
 use skein_shared::limits::EFFECT_EXPIRY;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
@@ -16,8 +17,10 @@ use crate::store::{OutboxEntry, OutboxPlace, StoreError};
 
 /// Effects read in one step.
 pub const PAGE: usize = 512;
-/// Effects of one lane that are tried together.
+/// Effects of one lane that are tried together, and how long they may be, bytes, unless one alone is longer: what goes to
+/// another node is one message.
 const TOGETHER: usize = 64;
+const TOGETHER_BYTES: usize = 4 << 20;
 /// How soon an undelivered effect is tried again; the pause doubles with each try.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -125,7 +128,8 @@ pub struct Lanes {
 
 #[derive(Debug, Default)]
 struct Lane {
-    queue: VecDeque<Arc<OutboxEntry>>,
+    /// With the length of each.
+    queue: VecDeque<(Arc<OutboxEntry>, usize)>,
     /// Tries of the first that came to nothing.
     tries: u32,
 }
@@ -137,7 +141,13 @@ impl Lane {
             0 => Duration::ZERO,
             tries => FIRST_PAUSE.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST_PAUSE),
         };
-        (self.queue.iter().take(TOGETHER).cloned().collect(), pause)
+        let mut bytes = 0;
+        let fits = self.queue.iter().take(TOGETHER).take_while(|(_, length)| {
+            bytes += length;
+            bytes <= TOGETHER_BYTES
+        });
+        let count = fits.count().max(1);
+        (self.queue.iter().take(count).map(|(entry, _)| Arc::clone(entry)).collect(), pause)
     }
 
     /// Takes out what is over.
@@ -145,11 +155,11 @@ impl Lane {
         let mut rest = VecDeque::new();
         let before = ended.delivered.len();
         let tried = fates.len().min(self.queue.len());
-        for (entry, fate) in self.queue.drain(..tried).zip(fates) {
+        for (tried, fate) in self.queue.drain(..tried).zip(fates) {
             match fate {
-                Fate::Delivered => ended.delivered.push(entry.place()),
-                Fate::Dead(reason) => ended.dead.push((entry.place(), reason)),
-                Fate::Later => rest.push_back(entry),
+                Fate::Delivered => ended.delivered.push(tried.0.place()),
+                Fate::Dead(reason) => ended.dead.push((tried.0.place(), reason)),
+                Fate::Later => rest.push_back(tried),
             }
         }
         // Where nothing was tried, the source is about to be another node's.
@@ -209,7 +219,8 @@ impl Lanes {
             if !self.lanes.contains_key(&name) {
                 new.push(name.clone());
             }
-            self.lanes.entry(name).or_default().queue.push_back(Arc::new(entry));
+            let length = json::length(&entry.effect);
+            self.lanes.entry(name).or_default().queue.push_back((Arc::new(entry), length));
         }
         for lane in new {
             self.go_on(lane, outputs);

@@ -13,17 +13,19 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::limits::EFFECT_EXPIRY;
 use skein_shared::pool;
 use skein_shared::schedules::Schedules;
+use skein_shared::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::lanes::{Fate, Input, Lanes, Output};
 use super::{Delivery, Runners, pump};
 use crate::entity::Request;
 use crate::entity::tests::{Node, change, first_batch, locks, member, node, poison, swarm, task};
 use crate::slack::Workspaces;
 use crate::store::memory::Fault;
-use crate::store::{Batch, OutboxEffect, Store};
+use crate::store::{Batch, Fence, OutboxEffect, OutboxEntry, Store};
 
 /// Runners by name: all are connected but `away`, `stuck` never answers, and `without` has no agents.
 #[derive(Default)]
@@ -158,10 +160,43 @@ async fn many_effects_for_one_entity_share_its_commits() {
     let pumping = Pumping::start(&node, &Arc::default());
     left(&node, 0).await;
     pumping.end().await;
+    let letters = node.store.dead_letters(0, 10).await.unwrap();
+    let [letter] = &letters[..] else { panic!("what nobody could read left no trace: {letters:?}") };
+    assert_eq!(letter.entry.sequence, 7);
+    assert!(letter.reason.contains("memory/default does not know what it was sent"), "{}", letter.reason);
     let learned = node.store.documents(None, 100).await.unwrap();
     assert_eq!(learned.iter().filter(|document| document.key == memory).count(), 49);
     let commits = node.store.load(&memory).await.unwrap().version.0;
     assert!(commits <= 2, "50 deliveries took {commits} commits");
+}
+
+/// What goes to another node is one message, and one that is too long ends the stream for all.
+#[test]
+fn what_is_tried_together_has_a_limited_length() {
+    const MIB: usize = 1 << 20;
+    let lengths = [3 * MIB, MIB / 2, MIB, 10 * MIB, 1, 1];
+    let target = EntityKey::of(Kind::Memory, &swarm());
+    let entry = |(place, length): (u64, &usize)| OutboxEntry {
+        position: place,
+        source: locks(),
+        epoch: Epoch(1),
+        sequence: place,
+        at: Timestamp(1),
+        effect: Effect::Entity { key: target.clone(), command: json!("x".repeat(*length)) },
+        fence: Fence::NONE,
+    };
+    let mut lanes = Lanes::default();
+    lanes.on(Input::Look);
+    let mut outputs = lanes.on(Input::Read(Ok((1..).zip(&lengths).map(entry).collect())));
+    let mut together = Vec::new();
+    while let Some(Output::Try { lane, entries, .. }) =
+        outputs.into_iter().find(|output| matches!(output, Output::Try { .. }))
+    {
+        together.push(entries.len());
+        let fates = entries.iter().map(|_| Fate::Delivered).collect();
+        outputs = lanes.on(Input::Tried(lane, fates));
+    }
+    assert_eq!(together, [2, 1, 1, 2]);
 }
 
 /// The pool refuses a task for an agent that is no member; its schedule is told.

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use super::Progress;
 use super::changes::Changes;
 use super::gate::Gate;
-use super::history::{self, Mention, Subject};
+use super::history::{self, Mention};
 use super::inbox::{Inbox, Message};
 use super::origin::{self, Left, Tip};
 use super::tables::{self, Numbers};
@@ -33,7 +33,9 @@ use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument
 const PAGE: usize = 500;
 /// Records read at once: each may have the events of a few hundred commands.
 const RECORDS: usize = 16;
-/// Mentions that a build gathers before it writes them in the order of their table.
+/// Records of one entity read at once: a takeover waits for each page.
+const HISTORY: usize = 100;
+/// Mentions that are gathered before they are written in the order of their table.
 const MENTIONS: usize = 20_000;
 /// Kibibytes of pages at hand, as SQLite's negative number: a build writes nearly all in order and needs few.
 const BUILD_CACHE: i32 = -4 * 1024;
@@ -186,14 +188,7 @@ impl Feed {
             self.write(|transaction, numbers| {
                 for record in &page {
                     let entity = numbers.entity(transaction, &record.key)?;
-                    let (version, at) = (record.version, record.at);
-                    let subjects = Subject::all(&record.events);
-                    mentions.extend(subjects.into_iter().map(|subject| Mention {
-                        entity,
-                        subject,
-                        version,
-                        at,
-                    }));
+                    mentions.extend(Mention::all(entity, record.version, record.at, &record.events));
                 }
                 match mentions.len() >= MENTIONS {
                     true => history::write(transaction, std::mem::take(&mut mentions)),
@@ -228,8 +223,7 @@ impl Feed {
             // so that whoever was told finds nothing waiting.
             self.progress.writing(0);
             self.publish(result?);
-            // With the barriers, which tells those who wait.
-            drop(messages);
+            messages.into_iter().for_each(Message::taken);
         }
         Err(Broken::Closed)
     }
@@ -254,10 +248,10 @@ impl Feed {
                 Message::Adopt => group.adopt()?,
                 Message::Disown(of) => group.disown(of)?,
                 Message::Barrier { .. } => {}
-                Message::Trim { archived_before, events_before } => {
+                Message::Trim { archived_before, events_before, events_per_entity } => {
                     group.flush()?;
                     tables::trim(&transaction, *archived_before)?;
-                    history::trim(&transaction, *events_before)?;
+                    history::trim(&transaction, *events_before, *events_per_entity)?;
                 }
             }
         }
@@ -326,9 +320,7 @@ impl<'a> Group<'a> {
         events: &[EventRecord],
     ) -> rusqlite::Result<()> {
         let entity = self.known.numbers.entity(self.transaction, key)?;
-        let mentions =
-            Subject::all(events).into_iter().map(|subject| Mention { entity, subject, version, at });
-        self.mentions.extend(mentions);
+        self.mentions.extend(Mention::all(entity, version, at, events));
         Ok(())
     }
 
@@ -362,13 +354,12 @@ impl<'a> Group<'a> {
         }
         self.changes.forget(key);
         let mut after = String::new();
-        let mut next = Some(self.source.documents(Some((key.clone(), String::new()))));
+        let mut next = Some(self.source.documents_of(key, &after));
         while let Some(page) = next.take() {
-            let mut page = self.source.finish(page)?;
-            page.retain(|document| document.key == *key);
+            let page = self.source.finish(page)?;
             let last = page.last().filter(|_| page.len() == PAGE).map(|last| last.document.clone());
             // The store reads on while this page is compared.
-            next = last.clone().map(|last| self.source.documents(Some((key.clone(), last))));
+            next = last.as_deref().map(|last| self.source.documents_of(key, last));
             self.replace(key, &after, last.as_deref(), &page)?;
             after = last.unwrap_or_default();
         }
@@ -403,12 +394,19 @@ impl<'a> Group<'a> {
         rows.into_values().try_for_each(|(row, _)| tables::remove(self.transaction, row))
     }
 
-    /// Takes in the mentions of the batches after one version and up to another.
+    /// Takes in the mentions of the batches after one version and up to another. Of those before the first whose events
+    /// the store keeps there is nothing to read, however many they are.
     fn make_up(&mut self, key: &EntityKey, after: Version, last: Version) -> Result<(), Broken> {
-        let versions: Vec<Version> = (after.0 + 1..=last.0).map(Version).collect();
-        for versions in versions.chunks(RECORDS) {
-            for record in self.source.records_of(key, versions)? {
+        let mut next = (after < last).then(|| self.source.history(key, after));
+        while let Some(page) = next.take() {
+            let page = self.source.finish(page)?;
+            let read = page.last().filter(|_| page.len() == HISTORY).map(|record| record.version);
+            next = read.filter(|read| *read < last).map(|read| self.source.history(key, read));
+            for record in &page {
                 self.mention(key, record.version, record.at, &record.events)?;
+            }
+            if self.mentions.len() >= MENTIONS {
+                history::write(self.transaction, std::mem::take(&mut self.mentions))?;
             }
         }
         Ok(())
@@ -459,13 +457,20 @@ impl Source {
         self.runtime.spawn(async move { store.records(after, RECORDS).await })
     }
 
-    fn records_of(&self, key: &EntityKey, versions: &[Version]) -> Result<Vec<Record>, StoreError> {
-        self.runtime.block_on(self.store.records_of(key, versions.to_vec()))
+    fn documents_of(&self, key: &EntityKey, after: &str) -> Page<StoredDocument> {
+        let (store, key, after) = (Arc::clone(&self.store), key.clone(), after.to_owned());
+        self.runtime.spawn(async move { store.documents_of(&key, &after, PAGE).await })
+    }
+
+    fn history(&self, key: &EntityKey, after: Version) -> Page<Record> {
+        let (store, key) = (Arc::clone(&self.store), key.clone());
+        self.runtime.spawn(async move { store.history(&key, after, HISTORY).await })
     }
 
     /// Whether the store has this very commit.
     fn has(&self, tip: &Tip) -> Result<bool, StoreError> {
-        Ok(self.records_of(&tip.key, &[tip.version])?.iter().any(|record| record.at == tip.at))
+        let found = self.runtime.block_on(self.store.records_of(&tip.key, vec![tip.version]))?;
+        Ok(found.iter().any(|record| record.at == tip.at))
     }
 
     /// The page, once nobody goes first any more.

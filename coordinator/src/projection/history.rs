@@ -1,5 +1,7 @@
 //! What happened: events, as the store has them. The read side keeps only which batch mentions which subject.
 
+use std::collections::BTreeSet;
+
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params};
 use serde_json::Value;
@@ -17,6 +19,16 @@ use crate::store::{EventRecord, Record, Store, StoreError, Version};
 const RECORDS: usize = 100;
 /// Bits of a position that number the events of one record.
 const ORDINAL: u32 = 20;
+/// Versions of an entity whose mentions lie together, and are forgotten together: without an index, and without a look
+/// at any other.
+pub(super) const ERA: u64 = 1000;
+/// The newest mentions of a subject, era by era, each of which has them in their order.
+pub(super) const NEWEST: &str = "
+    SELECT mention.version FROM era CROSS JOIN mention ON mention.entity = era.entity AND mention.era = era.era
+    WHERE era.entity = (SELECT number FROM entity WHERE key = ?1) AND mention.subject = ?2
+    ORDER BY era.era DESC, mention.version DESC LIMIT ?3";
+/// Forgets the mentions of an era.
+pub(super) const FORGET: &str = "DELETE FROM mention WHERE entity = ?1 AND era = ?2";
 
 /// What an event is about, as short as it can be written: most are ids.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,15 +44,6 @@ impl Subject {
             _ => Self::Text(text.to_owned()),
         }
     }
-
-    /// The subjects of a batch, each once.
-    pub(super) fn all(events: &[EventRecord]) -> Vec<Self> {
-        let mut all: Vec<Self> =
-            events.iter().filter_map(|event| event.subject.as_deref()).map(Self::new).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
 }
 
 impl ToSql for Subject {
@@ -55,26 +58,65 @@ impl ToSql for Subject {
 /// That a batch of an entity has events about a subject. Ordered as the table is.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mention {
-    pub(super) entity: i64,
-    pub(super) subject: Subject,
-    pub(super) version: Version,
-    pub(super) at: Timestamp,
+    entity: i64,
+    era: u64,
+    subject: Subject,
+    version: Version,
+    at: Timestamp,
+}
+
+impl Mention {
+    /// What the batch of a version mentions, each subject once.
+    pub(super) fn all(
+        entity: i64,
+        version: Version,
+        at: Timestamp,
+        events: &[EventRecord],
+    ) -> impl Iterator<Item = Self> {
+        let subjects = events.iter().filter_map(|event| event.subject.as_deref()).map(Subject::new);
+        let subjects: BTreeSet<Subject> = subjects.collect();
+        let era = version.0 / ERA;
+        subjects.into_iter().map(move |subject| Self { entity, era, subject, version, at })
+    }
 }
 
 /// Writes mentions down; those that are there already stay.
 pub(super) fn write(connection: &Connection, mut mentions: Vec<Mention>) -> rusqlite::Result<()> {
     mentions.sort_unstable();
-    let mut statement = connection.prepare_cached(
-        "INSERT OR IGNORE INTO mention (entity, subject, version, at) VALUES (?1, ?2, ?3, ?4)",
+    let mut begin = connection.prepare_cached(
+        "INSERT INTO era (entity, era, at) VALUES (?1, ?2, ?3)
+         ON CONFLICT DO UPDATE SET at = max(at, excluded.at)",
     )?;
-    for Mention { entity, subject, version, at } in &mentions {
-        statement.execute(params![entity, subject, signed(version.0), signed(at.0)])?;
+    let mut mention = connection.prepare_cached(
+        "INSERT OR IGNORE INTO mention (entity, era, subject, version) VALUES (?1, ?2, ?3, ?4)",
+    )?;
+    for group in mentions.chunk_by(|one, next| (one.entity, one.era) == (next.entity, next.era)) {
+        let Some(last) = group.iter().max_by_key(|mention| mention.at) else { continue };
+        begin.execute(params![last.entity, signed(last.era), signed(last.at.0)])?;
+        for Mention { entity, era, subject, version, .. } in group {
+            mention.execute(params![entity, signed(*era), subject, signed(version.0)])?;
+        }
     }
     Ok(())
 }
 
-pub(super) fn trim(connection: &Connection, before: Timestamp) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM mention WHERE at < ?1")?.execute([signed(before.0)])?;
+/// Forgets eras as a whole: those that ended before a moment, and those that the last so many batches of their entity
+/// lie behind.
+pub(super) fn trim(connection: &Connection, before: Timestamp, per_entity: u64) -> rusqlite::Result<()> {
+    let mut over = connection.prepare_cached(
+        "SELECT era.entity, era.era FROM era JOIN entity ON entity.number = era.entity
+         WHERE era.at < ?1 OR (era.era + 1) * ?2 <= entity.reached - ?3",
+    )?;
+    let over = over.query_map([signed(before.0), signed(ERA), signed(per_entity)], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
+    let over: Vec<(i64, i64)> = over.collect::<rusqlite::Result<_>>()?;
+    let mut mentions = connection.prepare_cached(FORGET)?;
+    let mut era = connection.prepare_cached("DELETE FROM era WHERE entity = ?1 AND era = ?2")?;
+    for which in over {
+        mentions.execute(which)?;
+        era.execute(which)?;
+    }
     Ok(())
 }
 
@@ -85,11 +127,7 @@ pub(super) fn mentions(
     subject: &Subject,
     limit: usize,
 ) -> rusqlite::Result<Vec<Version>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT version FROM mention
-         WHERE entity = (SELECT number FROM entity WHERE key = ?1) AND subject = ?2
-         ORDER BY version DESC LIMIT ?3",
-    )?;
+    let mut statement = connection.prepare_cached(NEWEST)?;
     let rows = statement.query_map(params![key.to_string(), subject, count(limit)], |row| {
         Ok(Version(unsigned(row.get(0)?)))
     })?;
@@ -148,6 +186,12 @@ pub(super) async fn after(
             return Ok(page);
         }
     }
+}
+
+/// The events of a swarm in these records.
+pub(super) fn of(records: Vec<Record>, swarm: &Name) -> Vec<Event> {
+    let ours = records.into_iter().filter(|record| record.key.swarm == *swarm);
+    ours.flat_map(unfold).map(Happened::read).collect()
 }
 
 /// The last position that a record's events can have.

@@ -32,11 +32,22 @@ pub(super) enum Message {
     Trim {
         archived_before: Timestamp,
         events_before: Timestamp,
+        events_per_entity: u64,
     },
-    /// Dropped once everything before it can be read.
+    /// Answered once everything before it can be read.
     Barrier {
-        _passed: oneshot::Sender<()>,
+        passed: oneshot::Sender<()>,
     },
+}
+
+impl Message {
+    /// Everything up to this one can be read.
+    pub(super) fn taken(self) {
+        if let Self::Barrier { passed } = self {
+            // Whoever waits may have given up.
+            let _ = passed.send(());
+        }
+    }
 }
 
 pub(super) struct Inbox {

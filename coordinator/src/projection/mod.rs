@@ -186,9 +186,10 @@ impl Projection {
         self.inner.inbox.put(Message::Disown(Box::new(of)));
     }
 
-    /// Forgets what the store's trim has forgotten, old archived documents and old events, and what nobody looks at.
-    pub fn trim(&self, archived_before: Timestamp, events_before: Timestamp) {
-        self.inner.inbox.put(Message::Trim { archived_before, events_before });
+    /// Forgets what the store's trim has forgotten, old archived documents and the events of old batches and of all but
+    /// the newest ones of each entity, and what nobody looks at.
+    pub fn trim(&self, archived_before: Timestamp, events_before: Timestamp, events_per_entity: u64) {
+        self.inner.inbox.put(Message::Trim { archived_before, events_before, events_per_entity });
         self.inner.copies.forget_idle();
     }
 
@@ -224,12 +225,13 @@ impl Projection {
         Freshness::Stale
     }
 
-    /// Waits until everything that was reported before can be read, at most for `limit`.
-    pub async fn settled(&self, limit: Duration) {
+    /// Waits until everything that was reported before can be read, at most for `limit`; says whether it can. If not,
+    /// what has come from another process may be missing, and the rest is older.
+    pub async fn settled(&self, limit: Duration) -> bool {
         let (passed, all) = oneshot::channel();
-        self.inner.inbox.put(Message::Barrier { _passed: passed });
-        // The feed drops its end when it is there; being late makes the reader's view older, not wrong.
-        let _ = tokio::time::timeout(limit, all).await;
+        self.inner.inbox.put(Message::Barrier { passed });
+        // The feed drops its end when it fails on the way there.
+        tokio::time::timeout(limit, all).await.is_ok_and(|passed| passed.is_ok())
     }
 
     /// Changes whenever an entity has committed. Take it before reading events, so that none is missed.
@@ -308,11 +310,9 @@ impl Projection {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn latest(&self, swarm: &Name, records: u64) -> Result<Vec<Event>, ProjectionError> {
-        let store = self.inner.store.as_ref();
-        let last = store.last_position().await.map_err(history::unreadable)?;
-        let after = last.checked_sub(records).map_or(0, history::end);
-        Ok(history::after(store, Some(swarm), after, usize::MAX).await?.events)
+    pub async fn latest(&self, swarm: &Name, records: usize) -> Result<Vec<Event>, ProjectionError> {
+        let records = self.inner.store.newest_records(records).await.map_err(history::unreadable)?;
+        Ok(history::of(records, swarm))
     }
 
     /// A position that everything answered so far is up to, and everything later is after.

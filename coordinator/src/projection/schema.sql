@@ -87,8 +87,16 @@ CREATE UNIQUE INDEX vector_change ON vector (entity, change);
 -- Which of an entity's batches have events about a subject; the events themselves are read from the store.
 CREATE TABLE mention (
     entity  INTEGER NOT NULL,
+    era     INTEGER NOT NULL,  -- by so many versions of an entity: what lies together here is forgotten together
     subject NOT NULL,          -- the 16 bytes of an id, or text
     version INTEGER NOT NULL,
-    at      INTEGER NOT NULL,
-    PRIMARY KEY (entity, subject, version)
+    PRIMARY KEY (entity, era, subject, version)
+) WITHOUT ROWID;
+
+-- The eras that have mentions.
+CREATE TABLE era (
+    entity INTEGER NOT NULL,
+    era    INTEGER NOT NULL,
+    at     INTEGER NOT NULL,   -- when the last batch that it mentions was committed
+    PRIMARY KEY (entity, era)
 ) WITHOUT ROWID;

@@ -40,7 +40,7 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     }
     connection.execute_batch(
         "DELETE FROM built; DELETE FROM document; DELETE FROM tag; DELETE FROM mention; DELETE FROM entity; DELETE FROM collection;
-         DELETE FROM learning; DELETE FROM vector;
+         DELETE FROM era; DELETE FROM learning; DELETE FROM vector;
          INSERT INTO text (text) VALUES ('delete-all');",
     )?;
     vectors::begin_generation(connection)

@@ -1,4 +1,5 @@
 mod lists;
+mod mentions;
 mod random;
 mod recall;
 mod resume;
@@ -31,8 +32,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::over(Arc::new(Memory::new(START)))
+    }
+
+    fn over(store: Arc<dyn Store>) -> Self {
         let directory = TempDir::new().unwrap();
-        let store: Arc<dyn Store> = Arc::new(Memory::new(START));
         let projection = Projection::open(&directory.path().join("view.db"), Arc::clone(&store)).unwrap();
         Self { directory, store, projection, places: BTreeMap::new(), clock: START.0 }
     }
@@ -161,8 +165,9 @@ async fn dump(projection: &Projection) -> Vec<String> {
              ORDER BY key, document",
             "SELECT json_array(key, document, tag) FROM tag JOIN document USING (row)
              JOIN entity ON number = entity ORDER BY key, document, tag",
-            "SELECT json_array(key, hex(subject), version, at) FROM mention JOIN entity ON number = entity
+            "SELECT json_array(key, hex(subject), version) FROM mention JOIN entity ON number = entity
              ORDER BY key, subject, version",
+            "SELECT json_array(key, era, at) FROM era JOIN entity ON number = entity ORDER BY key, era",
             "SELECT json_array(key, document) FROM text JOIN document ON document.row = text.rowid
              JOIN entity ON number = entity WHERE text MATCH 'alpha' ORDER BY key, document",
             "SELECT json_array(count(*)) FROM text_docsize",
@@ -277,7 +282,7 @@ async fn a_waiting_reader_is_served_at_once() {
     inbox.put(report());
     assert!(!inbox.is_due(), "reports gather");
     let (passed, _reader) = oneshot::channel();
-    inbox.put(Message::Barrier { _passed: passed });
+    inbox.put(Message::Barrier { passed });
     inbox.put(report());
     assert!(inbox.is_due(), "a barrier is in it");
     assert_eq!(inbox.take().unwrap().len(), 3);
@@ -292,6 +297,17 @@ async fn a_waiting_reader_is_served_at_once() {
     assert_eq!(inbox.take().unwrap().len(), 1, "without readers it is written after a while");
     inbox.close();
     assert!(inbox.take().is_none());
+}
+
+/// Somebody has broken the file.
+#[tokio::test]
+async fn whoever_waits_for_what_cannot_be_taken_in_is_told() {
+    let mut world = World::built().await;
+    assert!(world.projection.settled(PATIENCE).await);
+    let file = Connection::open(world.directory.path().join("view.db")).unwrap();
+    file.execute_batch("DROP TABLE document").unwrap();
+    world.feed(&pool(), vec![put("task/1", json!({}))], vec![]).await;
+    assert!(!world.projection.settled(PATIENCE).await);
 }
 
 #[tokio::test]
@@ -446,7 +462,7 @@ async fn trimming_forgets_old_archives_and_events() {
     };
     world.feed(&pool(), vec![archive, put("task/2", json!({"task": "alpha"}))], vec![event("1", 1)]).await;
     world.settle().await;
-    world.projection.trim(Timestamp::NEVER, Timestamp(START.0 + 1000));
+    world.projection.trim(Timestamp::NEVER, Timestamp(START.0 + 1000), u64::MAX);
     world.feed(&pool(), vec![], vec![]).await;
     world.settle().await;
     assert_eq!(body(&world.projection, "task/1").await, None);

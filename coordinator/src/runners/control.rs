@@ -5,11 +5,13 @@ use std::pin::Pin;
 use futures::Stream;
 use skein_proto::v1::runners_server::Runners;
 use skein_proto::v1::{CoordinatorMessage, RunnerMessage};
+use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::info;
 
 use super::Sessions;
 use super::session::Session;
@@ -48,6 +50,7 @@ impl Runners for Control {
             .map_err(|refusal| bearer::status(&refusal))?;
         let who = credential.who.clone();
         let (outgoing, answers) = mpsc::channel(WAITING);
+        let (last, runner) = (outgoing.clone(), who.agent_name.clone());
         let session = Session {
             entities: self.entities.clone(),
             sessions: self.sessions.clone(),
@@ -58,11 +61,19 @@ impl Runners for Control {
         let (stop, access) = (self.stop.clone(), self.access.clone());
         let messages = request.into_inner();
         self.tracker.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = session.serve(messages) => {}
-                () = access.end_of(&credential) => {}
-            }
+            let ended = tokio::select! {
+                () = stop.cancelled() => {
+                    Refusal::new(Code::Unavailable, "this coordinator stops; connect anew in a moment")
+                }
+                () = access.end_of(&credential) => {
+                    let problem = "the runner's token was revoked or has ended; give it a new one (`skein token issue --role runner`)";
+                    Refusal::new(Code::Unauthenticated, problem)
+                }
+                () = session.serve(messages) => return,
+            };
+            info!(%runner, reason = %ended.message, "a runner's stream was ended");
+            // Behind what waits already. On a stream that is full nothing more is said, and it ends all the same.
+            let _ = last.try_send(Err(bearer::status(&ended)));
         });
         let mut response: Response<Self::ControlStream> =
             Response::new(Box::pin(ReceiverStream::new(answers)));
@@ -71,5 +82,159 @@ impl Runners for Control {
             response.metadata_mut().insert(NODE, node);
         }
         Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use skein_proto::v1::Register;
+    use skein_proto::v1::coordinator_message::Message as Heard;
+    use skein_proto::v1::runner_message::Message as Said;
+    use skein_proto::v1::runners_client::RunnersClient;
+    use skein_proto::v1::runners_server::RunnersServer;
+    use skein_shared::access::Of;
+    use skein_shared::ask::{Ask, What};
+    use skein_shared::entity::{Reign, RunnerCommand};
+    use skein_shared::fence::{Epoch, Token};
+    use skein_shared::id::{InstanceId, Name};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinHandle;
+    use tonic::Code as Ended;
+    use tonic::transport::Server;
+    use tonic::transport::server::TcpIncoming;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::auth::Role;
+    use crate::auth::token::{Claims, Keys};
+    use crate::entity::ownership::Streams;
+    use crate::entity::tests::{Node, node};
+    use crate::outbox::{Delivery, Runners as _};
+
+    /// Longer than anything here may take, and shorter than a node waits for what is in flight.
+    const SOON: Duration = Duration::from_secs(15);
+
+    struct Bed {
+        node: Node,
+        keys: Keys,
+        access: Access,
+        sessions: Sessions,
+        stop: CancellationToken,
+        served: JoinHandle<Result<(), tonic::transport::Error>>,
+        /// The runner's side of its stream.
+        said: mpsc::Sender<RunnerMessage>,
+        heard: Streaming<CoordinatorMessage>,
+    }
+
+    impl Bed {
+        /// A coordinator, and a runner `r1` that has registered.
+        async fn new() -> Self {
+            let (node, keys) = (node(), Keys::ephemeral().unwrap());
+            let access = Access::new(keys.clone(), node.entities.clone());
+            let sessions = Sessions::new(keys.clone(), node.entities.clock().clone());
+            let stop = CancellationToken::new();
+            let control = Control {
+                entities: node.entities.clone(),
+                sessions: sessions.clone(),
+                access: access.clone(),
+                mcp_url: "http://127.0.0.1:1/mcp".to_owned(),
+                stop: stop.clone(),
+                tracker: TaskTracker::new(),
+            };
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let (incoming, stopped) = (TcpIncoming::from(listener), stop.clone().cancelled_owned());
+            let server = Server::builder().add_service(RunnersServer::new(control));
+            let served = tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+
+            let (said, messages) = mpsc::channel(4);
+            let (name, group) = ("r1".to_owned(), "default".to_owned());
+            let register = Register { name, group, slots: 1, ..Default::default() };
+            said.send(RunnerMessage { message: Some(Said::Register(register)) }).await.unwrap();
+            let mut request = Request::new(ReceiverStream::new(messages));
+            let token = token(&node, &keys, "r1", Role::Runner);
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+            let mut client = RunnersClient::connect(url).await.unwrap();
+            let mut heard = client.control(request).await.unwrap().into_inner();
+            let welcome = heard.message().await.unwrap().unwrap().message;
+            assert!(matches!(welcome, Some(Heard::Welcome(_))), "{welcome:?}");
+            assert_eq!(sessions.names(), ["r1"]);
+            Self { node, keys, access, sessions, stop, served, said, heard }
+        }
+
+        /// How the stream ended. What is said before is left out.
+        async fn end(&mut self) -> Ended {
+            let end = async {
+                loop {
+                    match self.heard.message().await {
+                        Ok(Some(_)) => {}
+                        Ok(None) => return Ended::Ok,
+                        Err(status) => return status.code(),
+                    }
+                }
+            };
+            tokio::time::timeout(SOON, end).await.expect("the stream ends")
+        }
+
+        async fn revoke(&self) {
+            let operator = token(&self.node, &self.keys, "operator", Role::Operator);
+            let operator = self.access.identify(&operator).await.unwrap();
+            self.access.revoke(&operator, Of::Agent(agent("r1")), SOON).await.unwrap();
+        }
+    }
+
+    fn agent(name: &str) -> Uuid {
+        Uuid::new_v5(&Uuid::nil(), name.as_bytes())
+    }
+
+    fn token(node: &Node, keys: &Keys, name: &str, role: Role) -> String {
+        let claims = Claims {
+            swarm: Name::parse("default").unwrap(),
+            agent: agent(name),
+            agent_name: Name::parse(name).unwrap(),
+            role,
+            view: None,
+            instance: None,
+            lifetime: Duration::from_secs(600),
+        };
+        keys.issue(claims, node.entities.clock().wall()).unwrap().text().to_owned()
+    }
+
+    fn question() -> Ask {
+        let what = What::Tool { name: "bash".into(), arguments: serde_json::json!({"command": "true"}) };
+        Ask { id: Uuid::now_v7(), instance: InstanceId("worker-1".into()), timeout_ms: 60_000, what }
+    }
+
+    #[tokio::test]
+    async fn a_runner_whose_token_is_revoked_is_told_and_gets_nothing_more() {
+        let mut bed = Bed::new().await;
+        let sessions = bed.sessions.clone();
+        let asked = tokio::spawn(async move { sessions.ask("r1", &question()).await });
+        let ask = bed.heard.message().await.unwrap().unwrap().message;
+        assert!(matches!(ask, Some(Heard::Ask(_))), "{ask:?}");
+
+        bed.revoke().await;
+        assert_eq!(bed.end().await, Ended::Unauthenticated);
+        assert!(bed.sessions.names().is_empty());
+        let broke = asked.await.unwrap().unwrap().unwrap_err();
+        assert_eq!(broke.code, Code::Unknown, "{broke}");
+        assert_eq!(bed.sessions.ask("r1", &question()).await, None);
+        let (instance, token) = ("worker-1".to_owned(), Token { epoch: Epoch(1), number: 1 });
+        let freeze = RunnerCommand::Freeze { instance, token };
+        let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+        assert_eq!(bed.sessions.deliver("r1", &freeze, &reign).await, Delivery::NotConnected);
+    }
+
+    #[tokio::test]
+    async fn a_coordinator_that_stops_does_not_wait_for_its_runners() {
+        let mut bed = Bed::new().await;
+        bed.stop.cancel();
+        assert_eq!(bed.end().await, Ended::Unavailable);
+        assert!(bed.sessions.names().is_empty());
+        // The runner has not hung up.
+        tokio::time::timeout(SOON, bed.served).await.expect("the listener ends").unwrap().unwrap();
+        drop(bed.said);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
@@ -18,7 +17,7 @@ use skein_shared::{Code, Refusal, limits};
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::sessions::{Grant, Grants};
+use super::sessions::Grants;
 use crate::entity::{Entities, Request};
 
 /// Agents that are defined at a time: one whose entity is slow holds up few others.
@@ -113,8 +112,7 @@ fn described(register: &Register) -> Result<Registered, Refusal> {
     let mut swarms = names(&register.swarms)?;
     let (agents, wrong) = definition::agents(register);
     for agent in agents {
-        let grant = Grant { role: agent.role.parse()?, timeout: Duration::from_millis(agent.timeout_ms) };
-        grants.insert((agent.swarm.clone(), agent.name.clone()), grant);
+        grants.insert((agent.swarm.clone(), agent.name.clone()), agent.role.parse()?);
         swarms.insert(Name::parse(&agent.swarm)?);
     }
     for held in &register.held {
@@ -220,15 +218,7 @@ async fn define(entities: &Entities, group: &Name, wire: &AgentDefinition) -> Re
 
 /// Whether a refusal says nothing of what was asked, so that the same may be taken a moment later.
 fn passes(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Overloaded
-            | Code::Unavailable
-            | Code::NotOwner
-            | Code::Unknown
-            | Code::Internal
-            | Code::RateLimited
-    )
+    code.is_passing() || matches!(code, Code::Internal | Code::RateLimited)
 }
 
 fn named(definition: &AgentDefinition) -> AgentName {

@@ -45,13 +45,14 @@ impl Session {
             return self.refuse(&problem).await;
         };
         let id = Uuid::now_v7();
+        let closing = self.sessions.closing(&register.name, id);
         // From before the registration on: what a former life of the store has taken in is worth nothing.
         let lives = self.entities.cluster().map(Cluster::lives);
         let registered = match self.begin(id, &register).await {
             Ok(registered) => registered,
             Err(refusal) => {
                 warn!(runner = register.name, problem = %refusal.message, "a runner was turned away");
-                self.sessions.close(&register.name, id);
+                drop(closing);
                 return self.refuse(&refusal).await;
             }
         };
@@ -63,7 +64,7 @@ impl Session {
             "a runner registered"
         );
         let _ = self.listen(id, &register.name, (registered, lives), &mut messages).await;
-        self.sessions.close(&register.name, id);
+        drop(closing);
         info!(runner = register.name, "a runner's stream ended");
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use skein_proto::convert::command;
@@ -11,7 +10,7 @@ use skein_proto::v1::{self, CoordinatorMessage};
 use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::{InstanceId, Name, agent_id};
-use skein_shared::{Code, Refusal, limits};
+use skein_shared::{Code, Refusal};
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
 use tracing::{Span, error, info};
@@ -19,7 +18,7 @@ use uuid::Uuid;
 
 use super::asks::Asks;
 use crate::auth::Role;
-use crate::auth::token::{Claims, Keys};
+use crate::auth::token::{self, Claims, Keys};
 use crate::entity::Clock;
 use crate::entity::ownership::Streams;
 use crate::outbox::{Delivery, Runners};
@@ -49,13 +48,20 @@ struct Session {
 }
 
 /// What the instances of each (swarm, agent) may do, by the definitions that the runner registered.
-pub(super) type Grants = HashMap<(String, String), Grant>;
+pub(super) type Grants = HashMap<(String, String), Role>;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Grant {
-    pub(super) role: Role,
-    /// Longest run, without the time spent waiting.
-    pub(super) timeout: Duration,
+/// Dropped when a stream ends, in whichever way.
+#[must_use]
+pub(super) struct Closing<'a> {
+    sessions: &'a Sessions,
+    runner: &'a str,
+    id: Uuid,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.sessions.close(self.runner, self.id);
+    }
 }
 
 impl Sessions {
@@ -89,7 +95,12 @@ impl Sessions {
         self.inner.asks.answered(id, part);
     }
 
-    pub(super) fn close(&self, runner: &str, id: Uuid) {
+    /// Closes a stream once the guard is dropped: whoever serves it may be dropped in the middle.
+    pub(super) fn closing<'a>(&'a self, runner: &'a str, id: Uuid) -> Closing<'a> {
+        Closing { sessions: self, runner, id }
+    }
+
+    fn close(&self, runner: &str, id: Uuid) {
         self.inner.asks.closed(id);
         let mut open = self.lock();
         if open.get(runner).is_some_and(|session| session.id == id) {
@@ -104,7 +115,7 @@ impl Sessions {
     /// The token of a new instance. It is made on the way out and never stored.
     fn mint(&self, command: &RunnerCommand, grants: &Grants) -> Result<String, Refusal> {
         let RunnerCommand::Start { instance, agent, swarm, .. } = command else { return Ok(String::new()) };
-        let grant = grants.get(&(swarm.clone(), agent.clone())).ok_or_else(|| {
+        let role = grants.get(&(swarm.clone(), agent.clone())).ok_or_else(|| {
             Refusal::new(Code::NotFound, format!("the runner has no agent `{agent}` in swarm `{swarm}`"))
         })?;
         let (swarm, agent_name) = (Name::parse(swarm)?, Name::parse(agent)?);
@@ -112,13 +123,14 @@ impl Sessions {
             agent: agent_id(&swarm, &agent_name),
             swarm,
             agent_name,
-            role: grant.role,
+            role: *role,
             view: None,
             instance: Some(InstanceId(instance.clone())),
-            // The time asleep does not count against the run, so the token has to outlive the longest wait.
-            lifetime: grant.timeout + limits::WAIT_MAX,
+            // A run may sleep as often as it likes, which does not count against it, and nobody gives it another token.
+            // With its end the token holds no more.
+            lifetime: token::OWN,
         };
-        let issued = self.inner.keys.issue(claims, self.inner.clock.now())?;
+        let issued = self.inner.keys.issue(claims, self.inner.clock.wall())?;
         Ok(issued.text().to_owned())
     }
 }
@@ -175,6 +187,7 @@ mod tests {
     use serde_json::json;
     use skein_proto::v1::coordinator_message::Message;
     use skein_shared::fence::{Epoch, Token};
+    use skein_shared::limits;
 
     use super::*;
 
@@ -196,8 +209,7 @@ mod tests {
         assert_eq!(sessions.deliver("r1", &start("worker"), &reign).await, Delivery::NotConnected);
 
         let (outgoing, mut sent) = mpsc::channel(4);
-        let grant = Grant { role: Role::Worker, timeout: Duration::from_secs(60) };
-        let grants = Grants::from([(("default".to_owned(), "worker".to_owned()), grant)]);
+        let grants = Grants::from([(("default".to_owned(), "worker".to_owned()), Role::Worker)]);
         let id = Uuid::now_v7();
         sessions.open("r1", id, outgoing, grants);
         assert_eq!(sessions.deliver("r1", &start("worker"), &reign).await, Delivery::Sent);
@@ -206,7 +218,8 @@ mod tests {
         let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else {
             panic!("a start")
         };
-        let who = keys.verify(&started.access_token, clock.now()).unwrap();
+        let after_many_waits = clock.wall() + limits::WAIT_MAX * 13;
+        let who = keys.verify(&started.access_token, after_many_waits).unwrap();
         assert_eq!((who.instance.as_str(), who.role, who.managed), ("worker-00000001", Role::Worker, true));
 
         sessions.close("r1", Uuid::now_v7());

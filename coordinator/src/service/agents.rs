@@ -196,13 +196,12 @@ impl Service {
     /// A dead letter with all that it holds.
     ///
     /// # Errors
-    /// `not_found`.
+    /// `not_found`; `unavailable` while not all nodes can be asked for it.
     pub async fn dead_letter(&self, who: &Principal, letter: Uuid) -> Result<Value, Refusal> {
         policy::require(who, Right::Administer)?;
         let mut query = Query::new(&who.swarm, Kind::Agent, "dead");
         query.filters.push(Filter::new("id", Test::Eq(json!(letter)))?);
-        let (mut rows, _) = self.entities.list_everywhere(query).await?;
-        rows.pop().ok_or_else(|| {
+        self.entities.look_up(query).await?.pop().ok_or_else(|| {
             let problem = format!(
                 "there is no dead letter {letter} in this swarm; `skein dead-letters list` names them"
             );

@@ -61,11 +61,11 @@ impl Service {
     /// The agent that an instance is a run of, also of one that has ended.
     ///
     /// # Errors
-    /// `not_found`.
+    /// `not_found`; `unavailable` while not all nodes can be asked for it.
     pub async fn agent_of(&self, swarm: &Name, instance: &str) -> Result<Name, Refusal> {
         let mut query = Query::new(swarm, Kind::Agent, "instance");
         query.filters.push(Filter::new("instance", Test::Eq(instance.into()))?);
-        let (rows, _) = self.entities.list_everywhere(query).await?;
+        let rows = self.entities.look_up(query).await?;
         let agent = rows.first().and_then(|row| row["agent"].as_str());
         let unknown = || {
             let problem = format!(
@@ -74,5 +74,48 @@ impl Service {
             Refusal::new(Code::NotFound, problem)
         };
         Name::parse(agent.ok_or_else(unknown)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::id::InstanceId;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::auth::{Rights, Role};
+    use crate::entity::tests::{lists, node, swarm};
+
+    #[tokio::test]
+    async fn what_cannot_be_looked_for_everywhere_is_not_said_to_be_unknown() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let operator = Principal {
+            swarm: swarm(),
+            agent: Uuid::from_u128(7),
+            agent_name: Name::parse("boss").unwrap(),
+            instance: InstanceId("boss-00000001".to_owned()),
+            managed: false,
+            role: Role::Operator,
+            rights: Rights::ALL,
+            view: None,
+        };
+        let letter = Uuid::from_u128(1);
+        let looked_for = async |instance: &str| {
+            [
+                service.agent_of(&swarm(), instance).await.map(drop).map_err(|refusal| refusal.code),
+                service.runs(&operator, instance, None).await.map(drop).map_err(|refusal| refusal.code),
+                service.runs(&operator, "worker", None).await.map(drop).map_err(|refusal| refusal.code),
+                service.dead_letter(&operator, letter).await.map(drop).map_err(|refusal| refusal.code),
+            ]
+        };
+        let hold = lists::arriving(&node, "worker-1").await;
+        tokio::time::pause();
+        assert_eq!(looked_for("worker-1").await, [Err(Code::Unavailable); 4]);
+        tokio::time::resume();
+        drop(hold);
+        assert_eq!(looked_for("worker-1").await, [Ok(()), Ok(()), Ok(()), Err(Code::NotFound)]);
+        let (unknown, known) = (Err(Code::NotFound), Ok(()));
+        assert_eq!(looked_for("worker-2").await, [unknown, unknown, known, unknown]);
     }
 }

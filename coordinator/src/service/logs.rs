@@ -31,7 +31,8 @@ impl Service {
     /// `since`. The oldest comes first.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `not_found` when there is none.
+    /// `forbidden` unless the caller administers; `not_found` when there is none, and `unavailable` while not all nodes
+    /// can be asked for one.
     pub async fn runs(
         &self,
         who: &Principal,
@@ -39,17 +40,14 @@ impl Service {
         since: Option<Duration>,
     ) -> Result<Vec<Run>, Refusal> {
         policy::require(who, Right::Administer)?;
-        let mut rows = self.instances_with(who, "instance", of).await?;
-        if rows.is_empty() {
-            rows = self.instances_with(who, "agent", of).await?;
-            match since {
-                None => rows.truncate(1),
-                Some(since) => {
-                    let from = (self.clock().wall() - since).iso();
-                    rows.retain(|row| row["endedAt"].as_str().is_none_or(|ended| ended >= from.as_str()));
-                }
-            }
-        }
+        let rows = match self.instances_with(who, "instance", of).await {
+            Ok(named) if !named.is_empty() => named,
+            // Where not everybody could be asked for an instance, the agents that could may have one of that name.
+            none => match self.instances_with(who, "agent", of).await? {
+                runs if runs.is_empty() => none?,
+                runs => self.latest(runs, since),
+            },
+        };
         if rows.is_empty() {
             let swarm = &who.swarm;
             let problem = format!(
@@ -76,7 +74,22 @@ impl Service {
         serde_json::from_str(&answer).map_err(|_| unexpected("the runner"))
     }
 
+    /// Of the runs of an agent the latest, or those that were there within the last `since`.
+    fn latest(&self, mut runs: Vec<Value>, since: Option<Duration>) -> Vec<Value> {
+        match since {
+            None => runs.truncate(1),
+            Some(since) => {
+                let from = (self.clock().wall() - since).iso();
+                runs.retain(|row| row["endedAt"].as_str().is_none_or(|ended| ended >= from.as_str()));
+            }
+        }
+        runs
+    }
+
     /// The latest first.
+    ///
+    /// # Errors
+    /// `unavailable` when there is none and not all nodes could be asked for one.
     pub(super) async fn instances_with(
         &self,
         who: &Principal,
@@ -90,7 +103,7 @@ impl Service {
         query.filters.push(Filter::new(field, Test::Eq(is.into()))?);
         query.order = vec![Order::descending("createdAt")?, Order::descending("instance")?];
         query.limit = LIMIT;
-        Ok(self.entities.list_everywhere(query).await?.0)
+        self.entities.look_up(query).await
     }
 }
 

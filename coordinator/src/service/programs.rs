@@ -15,7 +15,7 @@ use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Order, Query, Tally, Test};
 
 /// Records of the store that are looked through for the newest events, at most.
-const RECORDS: u64 = 2000;
+const RECORDS: usize = 2000;
 
 /// Which messages of a channel are wanted.
 #[derive(Clone, Debug, Default)]

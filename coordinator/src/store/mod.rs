@@ -215,6 +215,8 @@ pub struct StoredBlob {
 /// What may be forgotten. Replies and marks that [`Loaded`] needs outlive the events they came with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TrimPlan {
+    /// When it was made. What is dated later was written by a clock that was ahead.
+    pub now: Timestamp,
     /// Records older than this lose their events.
     pub events_before: Timestamp,
     /// And of each entity at most this many newest records keep theirs.
@@ -320,6 +322,14 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError>;
 
+    /// Documents of one entity after the given one, in the byte order of their keys. Fewer than `limit` are the last.
+    async fn documents_of(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError>;
+
     /// Every entity that is this process' own, with its version.
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError>;
 
@@ -332,9 +342,21 @@ pub trait Store: Send + Sync + 'static {
     /// events were trimmed.
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
 
+    /// The newest records, oldest first: so many, or those of so many batches.
+    async fn newest_records(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        // Each position is a batch's.
+        let last = self.last_position().await?;
+        self.records(last.saturating_sub(limit as u64), limit).await
+    }
+
     /// The records of an entity's batches with these versions, by version. Those without events, or whose events
     /// were trimmed, are left out.
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError>;
+
+    /// The records of an entity's batches after a version, by version. Those without events, or whose events were
+    /// trimmed, are left out, however many they are. Fewer than `limit` are the last.
+    async fn history(&self, key: &EntityKey, after: Version, limit: usize)
+    -> Result<Vec<Record>, StoreError>;
 
     /// The position of the newest record, with or without events; zero before the first.
     async fn last_position(&self) -> Result<u64, StoreError>;

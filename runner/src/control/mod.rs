@@ -2,6 +2,7 @@
 
 mod announcement;
 mod asks;
+mod bearer;
 mod lease;
 mod reports;
 mod roster;
@@ -32,6 +33,7 @@ use crate::instance::folders::Folders;
 use crate::instance::ledger::{Ledger, Row};
 use crate::instance::{Instances, Shared, users};
 use asks::Asks;
+use bearer::Bearer;
 use lease::Lease;
 use reports::Speakers;
 use roster::{Node, Roster};
@@ -43,6 +45,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What all control streams share.
 struct Runner {
     config: RunnerConfig,
+    bearer: Bearer,
     definitions: watch::Receiver<Definitions>,
     /// The agents as a stream has said last, or began to say.
     told: std::sync::Mutex<Option<Definitions>>,
@@ -79,12 +82,13 @@ enum Departure {
 /// Runs the agents of a folder until `shutdown`; then ends them with their grace and returns.
 ///
 /// # Errors
-/// When the configuration is wrong, when the data folder is in use, or when a coordinator refuses the runner at
-/// its first registration. A wrong definition is logged, and the other agents run.
+/// When the configuration is wrong, when there is no token, when the data folder is in use, or when a coordinator refuses
+/// the runner at its first registration. A wrong definition is logged, and the other agents run.
 pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<(), Error> {
     if config.coordinators.is_empty() {
         return Err(Error::config("name at least one coordinator"));
     }
+    let bearer = Bearer::new(config.token.clone())?;
     let watch = definition::watch::Watch::begin(&config.agents, &config.swarms);
     let mut agents = definition::load(&config.agents, &config.swarms)?;
     let isolation = isolation();
@@ -130,6 +134,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     config.supervisor.is_ready();
     let writers = Arc::clone(&instances);
     let runner = Runner {
+        bearer,
         engines: engine.names(),
         isolation,
         definitions: definitions.subscribe(),

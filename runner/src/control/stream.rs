@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
 use skein_proto::v1::runners_client::RunnersClient;
 use skein_proto::v1::{CoordinatorMessage, RunnerMessage};
 use skein_shared::limits;
@@ -12,7 +11,6 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
@@ -50,7 +48,6 @@ pub(super) struct Control {
     pub(super) runner: Arc<Runner>,
     pub(super) index: usize,
     pub(super) endpoint: Endpoint,
-    token: MetadataValue<Ascii>,
     /// Which coordinator it is to be; none for an address that was named at the start.
     node: Option<Node>,
 }
@@ -115,12 +112,7 @@ impl Control {
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
             .keep_alive_while_idle(true);
-        let secret = format!("Bearer {}", runner.config.token.expose_secret());
-        let mut token: MetadataValue<Ascii> = secret
-            .parse()
-            .map_err(|_| Error::config("the runner's token holds characters that no token has"))?;
-        token.set_sensitive(true);
-        Ok(Self { runner, index, endpoint, token, node })
+        Ok(Self { runner, index, endpoint, node })
     }
 
     /// Keeps the stream until told to hang up.
@@ -199,7 +191,7 @@ impl Control {
         let (said, messages) = mpsc::channel(OUTBOX);
         let (answers, waiting) = mpsc::channel(ANSWERS);
         let mut request = Request::new(ReceiverStream::new(messages).merge(ReceiverStream::new(waiting)));
-        request.metadata_mut().insert("authorization", self.token.clone());
+        request.metadata_mut().insert("authorization", self.runner.bearer.now());
         let mut client = RunnersClient::new(channel).max_decoding_message_size(limits::RUNNER_MESSAGE);
         let answer = tokio::time::timeout(CONNECT, client.control(request)).await;
         let answer = answer.map_err(|_| Ended::Broken("no answer in time".into()))??;

@@ -26,8 +26,9 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Why an instance ends when its runner leaves.
 pub(super) const STOPPED: &str = "the runner was stopped";
 
-/// How long a freeze that failed rests before it is tried again. A process that waits for the disk cannot be frozen.
-const REST: Duration = Duration::from_secs(1);
+/// How long what failed rests before it is tried again. A process that waits for the disk cannot be frozen, an engine whose
+/// daemon does not answer ends nothing, and a disk may be full.
+pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// A running instance.
 pub(super) struct Machine {
@@ -43,22 +44,21 @@ pub(super) struct Machine {
     silent: watch::Receiver<bool>,
 }
 
-/// Starts an instance and lives with it to its end.
-pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut inbox: Inbox) {
+/// Starts an instance, lives with it to its end and gives that, as [`Machine::run`] does.
+pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut inbox: Inbox) -> Option<Row> {
     row.input = input;
     match begin(&shared, &mut row, &mut inbox).await {
         Ok((handle, endpoint)) => {
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
             shared.save(&row, Some(What::Started { pid: handle.pid })).await;
-            Machine::new(shared, row, handle, endpoint, inbox).run().await;
+            Machine::new(shared, row, handle, endpoint, inbox).run().await
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
             shared.clear(&row.instance).await;
-            row.state = State::Ended;
-            row.reason.clone_from(&reason);
-            shared.save(&row, Some(What::StartFailed { reason })).await;
+            (row.state, row.reason) = (State::Ended, reason);
+            Some(row)
         }
     }
 }
@@ -196,8 +196,9 @@ impl Machine {
         &self.row.instance
     }
 
-    /// Follows orders until the instance has ended.
-    pub(super) async fn run(mut self) {
+    /// Follows orders until the instance has ended, and gives how, which is still to be written down and reported. None if
+    /// nobody is left to give orders.
+    pub(super) async fn run(mut self) -> Option<Row> {
         let mut until = self.deadline();
         loop {
             let ended = tokio::select! {
@@ -213,8 +214,7 @@ impl Machine {
                     continue;
                 }
                 order = self.inbox.recv() => {
-                    let Some(order) = order else { return };
-                    match self.follow(order).await {
+                    match self.follow(order?).await {
                         Followed::Over(exit, reason) => Next::Over(self.row.exit.unwrap_or(exit), reason),
                         Followed::Spilled => {
                             let Self { shared, row, inbox, .. } = self;
@@ -230,7 +230,7 @@ impl Machine {
                 }
             };
             match ended {
-                Next::Over(exit, reason) => return self.over(exit, reason).await,
+                Next::Over(exit, reason) => return Some(self.over(exit, reason).await),
                 Next::Stage => until = self.deadline(),
             }
         }
@@ -244,19 +244,15 @@ impl Machine {
     /// A process has ended by itself, or was `late`: goes on to the one that follows.
     async fn go_on(&mut self, exit: Exit, late: bool) -> Next {
         self.freeze_again = None;
-        let told = std::mem::take(&mut self.row.reason);
         let Ok(definition) = self.shared.definition(&self.row) else {
-            return Next::Over(self.row.exit.unwrap_or(exit), told);
+            return Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason));
         };
         let hooks = &definition.hooks;
         let failed = self.row.stage.hook(hooks).and_then(|hook| stage::failure(hook, exit, late));
         match (self.row.stage, failed) {
             (Stage::Before(_), Some(failure)) => return Next::Over(stage::not_begun(exit), failure),
             (Stage::After(_), Some(failure)) => tracing::warn!(instance = self.instance(), failure),
-            (Stage::Agent, _) => {
-                self.row.exit = Some(exit);
-                self.row.reason.clone_from(&told);
-            }
+            (Stage::Agent, _) => self.row.exit = Some(exit),
             _ => {}
         }
         let Some(next) = self.row.stage.next(hooks) else {
@@ -270,6 +266,8 @@ impl Machine {
             Ok(handle) => {
                 self.handle = handle;
                 self.shared.save(&self.row, None).await;
+                // The lease may have ended before it began.
+                self.silent.mark_changed();
                 Next::Stage
             }
             Err(Failure(problem)) => Next::Over(self.row.exit.unwrap_or_default(), problem),
@@ -357,7 +355,8 @@ impl Machine {
             // It may not run on beyond the lease: elsewhere another may take its place.
             tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");
             self.row.reason = format!("it could not be frozen when the runner's lease ended: {problem}");
-            self.log_failure(self.shared.engine.kill(&self.handle).await);
+            // Its exit is taken as that of any other.
+            self.kill().await;
             return;
         }
         tracing::warn!(instance = self.instance(), "frozen: the runner's lease was not renewed");
@@ -403,7 +402,7 @@ impl Machine {
             Err(problem) => {
                 tracing::error!(instance = self.instance(), %problem, "not thawed; ending it");
                 self.row.reason = format!("it could not be thawed: {problem}");
-                self.log_failure(self.shared.engine.kill(&self.handle).await);
+                self.kill().await;
             }
         }
     }
@@ -436,12 +435,17 @@ impl Machine {
         self.kill().await
     }
 
-    async fn kill(&self) -> Exit {
-        self.log_failure(self.shared.engine.kill(&self.handle).await);
-        self.shared.engine.wait(&self.handle).await
+    /// Kills it as often as it takes: an engine may fail at that, and nobody else would try again.
+    pub(super) async fn kill(&self) -> Exit {
+        loop {
+            self.log_failure(self.shared.engine.kill(&self.handle).await);
+            if let Ok(exit) = tokio::time::timeout(REST, self.shared.engine.wait(&self.handle)).await {
+                return exit;
+            }
+        }
     }
 
-    async fn over(mut self, exit: Exit, mut reason: String) {
+    async fn over(mut self, exit: Exit, mut reason: String) -> Row {
         if reason.is_empty() {
             reason = limit_met(exit).unwrap_or_default().to_owned();
         }
@@ -450,8 +454,8 @@ impl Machine {
         self.shared.engine.let_go(&self.handle);
         let ending = self.shared.ending(&self.row, exit).await;
         self.shared.clear(self.instance()).await;
-        let what = self.row.ended(ending, reason);
-        self.shared.save(&self.row, Some(what)).await;
+        self.row.ended(ending, reason);
+        self.row
     }
 
     pub(super) fn log_failure(&self, result: Result<(), Failure>) {

@@ -37,6 +37,7 @@ use crate::endpoint::Upstreams;
 use crate::error::Error;
 use inbox::{ForTool, Inbox, Order, Orders, Reach};
 use ledger::{Ledger, Row, State};
+use machine::REST;
 use waiting::{Line, Waiting};
 
 /// Why a start came to nothing.
@@ -115,6 +116,8 @@ impl Instances {
         {
             return Ok(());
         }
+        // Asked before the row is read: whoever follows it writes its end down before that is over.
+        let is_followed = self.running().contains_key(instance);
         let row = self.shared.ledger.row(instance).await?;
         if let Some(known) =
             row.as_ref().filter(|known| !known.state.is_live() && asks_after(&command, known))
@@ -125,6 +128,12 @@ impl Instances {
             && token < row.token
         {
             refused(instance, token, row.token);
+            return Ok(());
+        }
+        if let Some(row) =
+            row.as_ref().filter(|row| row.state.is_live() && !is_followed && asks_after(&command, row))
+        {
+            self.end_forsaken(Row { token, ..row.clone() });
             return Ok(());
         }
         match (command, row) {
@@ -262,6 +271,23 @@ impl Instances {
         self.shared.report_end(row, token).await
     }
 
+    /// Ends what should live and is followed by nobody: it would keep its slot for ever.
+    fn end_forsaken(self: &Arc<Self>, mut row: Row) {
+        let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
+        self.adopt(&instance, |_| async move {
+            tracing::error!(instance = row.instance, "nobody looks after it any more; ending it");
+            while let Err(problem) = shared.engine.sweep(&row.instance).await {
+                tracing::error!(instance = row.instance, %problem, "what is left of it was not ended; tried again");
+                tokio::time::sleep(REST).await;
+            }
+            shared.clear(&row.instance).await;
+            row.state = State::Ended;
+            row.exit = row.exit.or(Some(Exit::default()));
+            row.reason = "its runner has lost sight of it".to_owned();
+            Some(row)
+        });
+    }
+
     /// Starts an instance once its earlier start has ended here.
     async fn start_anew(
         self: &Arc<Self>,
@@ -334,17 +360,19 @@ impl Instances {
     /// Takes over an instance that still runs, or sleeps, from before this process.
     fn adopt<F>(self: &Arc<Self>, instance: &str, life: impl FnOnce(Inbox) -> F)
     where
-        F: Future<Output = ()> + Send + 'static,
+        F: Future<Output = Option<Row>> + Send + 'static,
     {
         let (orders, inbox) = inbox::open();
         self.running().insert(instance.to_owned(), orders);
         self.spawn(instance.to_owned(), life(inbox));
     }
 
-    fn spawn(self: &Arc<Self>, instance: String, work: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(self: &Arc<Self>, instance: String, life: impl Future<Output = Option<Row>> + Send + 'static) {
         let instances = Arc::clone(self);
         self.tasks.spawn(async move {
-            work.await;
+            if let Some(ended) = life.await {
+                instances.write_down(ended).await;
+            }
             instances.running().remove(&instance);
             let _turn = instances.taking.lock().await;
             if let Err(error) = instances.go_on_later(&instance).await {
@@ -353,7 +381,20 @@ impl Instances {
         });
     }
 
-    /// The same behind a box: a start ends in this again.
+    /// Writes down how an instance ended, as often as it takes: until then its agent takes it for alive. A runner that leaves
+    /// does not wait for that, for its next start finds out.
+    async fn write_down(&self, ended: Row) {
+        let token = ended.token;
+        while let Err(error) = self.shared.report_end(ended.clone(), token).await {
+            tracing::error!(instance = ended.instance, %error, "how it ended was not written down; tried again");
+            if self.tasks.is_closed() {
+                return;
+            }
+            tokio::time::sleep(REST).await;
+        }
+    }
+
+    /// Starts what waited for the end of an instance, behind a box: a start ends in this again.
     fn go_on_later<'a>(self: &'a Arc<Self>, instance: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(self.go_on(instance))
     }

@@ -26,7 +26,7 @@ impl Instances {
                 self.shared.ledger.remove(&instance).await?;
                 continue;
             }
-            if self.take_over(row).await {
+            if self.take_over(row).await? {
                 known.insert(instance);
             }
         }
@@ -42,30 +42,29 @@ impl Instances {
         Ok(())
     }
 
-    async fn take_over(self: &Arc<Self>, mut row: Row) -> bool {
+    /// False for one that has ended.
+    async fn take_over(self: &Arc<Self>, mut row: Row) -> Result<bool, Error> {
         if row.state == State::Spilled {
             self.take_over_asleep(row).await;
-            return true;
+            return Ok(true);
         }
         let Some(handle) = row.handle.clone() else {
-            let reason = "the runner ended while it started this instance".to_owned();
             row.state = State::Ended;
-            row.reason.clone_from(&reason);
-            self.shared.save(&row, Some(What::StartFailed { reason })).await;
-            return false;
+            row.reason = "the runner ended while it started this instance".to_owned();
+            let token = row.token;
+            return self.shared.report_end(row, token).await.map(|()| false);
         };
         if !self.shared.engine.adopt(&handle, &self.shared.folders.log(&row.instance)).await {
             self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
-            return self.ended_alone(row, "it ended while the runner was away").await;
+            return self.ended_alone(row, "it ended while the runner was away").await.map(|()| false);
         }
         let endpoint = match Endpoint::open(&row, self.shared.upstreams.clone()).await {
             Ok(endpoint) => endpoint,
             Err(error) => {
                 tracing::error!(instance = row.instance, %error, "its endpoint could not be opened again");
                 self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
-                return self
-                    .ended_alone(row, "its endpoint's port was taken while the runner was away")
-                    .await;
+                let reason = "its endpoint's port was taken while the runner was away";
+                return self.ended_alone(row, reason).await.map(|()| false);
             }
         };
         tracing::info!(instance = row.instance, pid = handle.pid, "taken over");
@@ -75,7 +74,7 @@ impl Instances {
         let shared = Arc::clone(&self.shared);
         let instance = row.instance.clone();
         self.adopt(&instance, |inbox| Machine::new(shared, row, handle, endpoint, inbox).run());
-        true
+        Ok(true)
     }
 
     /// One whose processes were ended, or were to be, for the rest of a long wait. What a start that was cut short has
@@ -93,13 +92,13 @@ impl Instances {
         self.adopt(&instance, |inbox| Sleeper { shared, row, inbox }.run());
     }
 
-    async fn ended_alone(&self, mut row: Row, reason: &str) -> bool {
+    async fn ended_alone(&self, mut row: Row, reason: &str) -> Result<(), Error> {
         let exit = row.exit.unwrap_or_default();
         let ending = self.shared.ending(&row, exit).await;
         // A client that has said how it ended knows better.
         let reason = if ending.exit == exit { reason.to_owned() } else { String::new() };
-        let what = row.ended(ending, reason);
-        self.shared.save(&row, Some(what)).await;
-        false
+        row.ended(ending, reason);
+        let token = row.token;
+        self.shared.report_end(row, token).await
     }
 }

@@ -39,8 +39,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Writes a row down with its report. A ledger that fails is logged; the state in memory goes on, and the
-    /// next registration tells the coordinators of it.
+    /// Writes a row down with its report, while the instance lives. A ledger that fails is logged; the state in memory goes
+    /// on, and the next registration tells the coordinators of it.
     pub(super) async fn save(&self, row: &Row, what: Option<What>) {
         let reports = what.is_some();
         if let Err(error) = self.ledger.save(row.clone(), what).await {
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// Reports again how an instance ended, to whoever has commanded it since.
+    /// Reports how an instance ended, perhaps again, to whoever has commanded it since.
     pub(super) async fn report_end(&self, mut row: Row, token: Token) -> Result<(), Error> {
         row.token = row.token.max(token);
         let what = row.end();

@@ -88,15 +88,15 @@ impl Machine {
         let grace = GRACE.min(self.shared.grace(&self.row));
         // Late is no failure: what is left is killed.
         let _ = tokio::time::timeout(grace, engine.wait(handle)).await;
-        self.log_failure(engine.kill(handle).await);
+        self.kill().await;
         engine.let_go(handle);
         self.shared.take_back(self.instance()).await;
     }
 }
 
 impl Sleeper {
-    /// Follows orders until the instance has been started again or is over.
-    pub(super) async fn run(mut self) {
+    /// Follows orders until the instance has been started again, and then goes on as [`Machine::run`] does, or is over.
+    pub(super) async fn run(mut self) -> Option<Row> {
         let mut silent = self.shared.silent.subscribe();
         loop {
             let leased = async {
@@ -106,30 +106,38 @@ impl Sleeper {
             let order = tokio::select! {
                 biased;
                 order = self.inbox.recv() => order,
-                // The runner was started anew in the middle of a start.
+                // Without a lease it may run elsewhere by now. The runner may also have been started anew in the middle of
+                // a start.
                 () = leased, if !self.row.input.is_empty() => {
                     let input = std::mem::take(&mut self.row.input);
                     return self.restore(input).await;
                 }
             };
-            let Some(order) = order else { return };
+            let order = order?;
             if !Shared::takes(&mut self.row, &order) {
                 continue;
             }
             match order {
-                Order::Stop { reason, .. } | Order::Kill { reason, .. } => return self.over(reason).await,
-                Order::Leave => return self.over(STOPPED.to_owned()).await,
-                Order::Restore { input, .. } => return self.restore(input).await,
+                Order::Stop { reason, .. } | Order::Kill { reason, .. } => {
+                    return Some(self.over(reason).await);
+                }
+                Order::Leave => return Some(self.over(STOPPED.to_owned()).await),
+                Order::Restore { input, .. } => self.row.input = input,
                 // By the word of a coordinator that has lost the spill: the agent asks for the rest itself.
-                Order::Thaw(_) => return self.restore(r#"{"type":"resumed"}"#.to_owned()).await,
-                // Repeats: the first has been reported, and may have been lost.
-                Order::Spill(_) => self.shared.save(&self.row, Some(What::Spilled)).await,
-                Order::Freeze(_) => self.shared.save(&self.row, Some(What::Frozen)).await,
+                Order::Thaw(_) => self.row.input = r#"{"type":"resumed"}"#.to_owned(),
+                Order::Spill(_) => self.sleep_on(What::Spilled).await,
+                Order::Freeze(_) => self.sleep_on(What::Frozen).await,
                 // Whoever asked may be gone.
                 Order::Tool(ForTool::Reach(answer)) => _ = answer.send(Err(self.asleep())),
                 Order::Tool(ForTool::SetEnv(_, answer)) => _ = answer.send(Err(self.asleep())),
             }
         }
+    }
+
+    /// A repeat: the first has been reported, and may have been lost. A start that has not begun is called off by it.
+    async fn sleep_on(&mut self, what: What) {
+        self.row.input.clear();
+        self.shared.save(&self.row, Some(what)).await;
     }
 
     fn asleep(&self) -> Refusal {
@@ -141,7 +149,7 @@ impl Sleeper {
     }
 
     /// Starts it again. The row says that it is spilled until its process is there.
-    async fn restore(mut self, input: String) {
+    async fn restore(mut self, input: String) -> Option<Row> {
         self.row.input = input;
         // Its old port may be another's by now, and its new process is told the new one.
         self.row.port = 0;
@@ -153,14 +161,13 @@ impl Sleeper {
                 tracing::info!(instance = row.instance, pid = handle.pid, "started again after a long sleep");
                 shared.save(&row, Some(What::Restored { pid: handle.pid })).await;
                 let machine = Machine::new(shared, row, handle, endpoint, inbox);
-                Box::pin(machine.run()).await;
+                Box::pin(machine.run()).await
             }
             Err(Failure(reason)) => {
                 tracing::warn!(instance = self.row.instance, reason, "not started again");
                 self.shared.clear(&self.row.instance).await;
-                self.row.state = State::Ended;
-                self.row.reason.clone_from(&reason);
-                self.shared.save(&self.row, Some(What::StartFailed { reason })).await;
+                (self.row.state, self.row.reason) = (State::Ended, reason);
+                Some(self.row)
             }
         }
     }
@@ -187,12 +194,12 @@ impl Sleeper {
         Err(Failure(format!("its definition has {change}; start it anew")))
     }
 
-    async fn over(mut self, reason: String) {
+    async fn over(mut self, reason: String) -> Row {
         tracing::info!(instance = self.row.instance, reason, "ended in its sleep");
         let exit = Exit { signal: Some(TERM), ..Exit::default() };
         let ending = self.shared.ending(&self.row, exit).await;
         self.shared.clear(&self.row.instance).await;
-        let what = self.row.ended(ending, reason);
-        self.shared.save(&self.row, Some(what)).await;
+        self.row.ended(ending, reason);
+        self.row
     }
 }

@@ -13,7 +13,7 @@ use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::{Freeze, Start, Stop, Thaw};
 use skein_runner::container::tree::{self, Process};
 use skein_runner::supervisor::Supervisor;
-use skein_runner::{Error, RunnerConfig};
+use skein_runner::{Error, RunnerConfig, Token};
 use skein_shared::id::Name;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -54,10 +54,10 @@ impl Bed {
         fs::write(folder.join("agent.toml"), settings).unwrap();
     }
 
-    pub(crate) fn run(&mut self, coordinator: &Coordinator, token: &str) {
+    pub(crate) fn run(&mut self, coordinator: &Coordinator, token: &'static str) {
         let config = RunnerConfig {
             coordinators: vec![format!("http://{}", coordinator.address)],
-            token: SecretString::from(token),
+            token: Token::new(move || Ok(SecretString::from(token))),
             name: Name::parse("r1").unwrap(),
             group: Name::parse("default").unwrap(),
             slots: 4,
@@ -82,13 +82,18 @@ impl Bed {
 
     /// Runs it as a process of its own, which can be killed.
     pub(crate) fn run_apart(&self, coordinator: &Coordinator) -> Child {
-        let token_file = self.folder.path().join("token");
+        let token_file = self.token_file();
         fs::write(&token_file, TOKEN).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_skein-runner"));
         command.args(["--name", "r1", "--coordinator", &format!("http://{}", coordinator.address)]);
         command.arg("--token-file").arg(&token_file);
         command.arg("--agents").arg(self.folder.path().join("agents")).arg("--data").arg(self.data());
         command.kill_on_drop(true).spawn().unwrap()
+    }
+
+    /// Where a runner that runs apart has its token.
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.folder.path().join("token")
     }
 
     pub(crate) fn data(&self) -> PathBuf {

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
+/// What a runner has to show.
 pub(crate) const TOKEN: &str = "runner-token";
 
 /// Longest wait for anything in these tests.
@@ -26,6 +27,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) registrations: Vec<Register>,
+    /// Streams that were opened with another token than is wanted.
+    pub(crate) turned_away: usize,
     /// Those that are to wait for their welcome.
     pub(crate) unanswered: usize,
     pub(crate) reports: Vec<Report>,
@@ -54,6 +57,8 @@ struct Inner {
 /// What the coordinator does by itself.
 #[derive(Clone)]
 pub(crate) struct Behaviour {
+    /// The token that is wanted.
+    pub(crate) token: &'static str,
     pub(crate) acknowledge: bool,
     pub(crate) renew: bool,
     pub(crate) lost: Vec<String>,
@@ -75,6 +80,7 @@ impl Coordinator {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let behaviour = Behaviour {
+            token: TOKEN,
             acknowledge: true,
             renew: true,
             lost: Vec::new(),
@@ -189,7 +195,8 @@ impl Runners for Coordinator {
         request: Request<Streaming<RunnerMessage>>,
     ) -> Result<Response<Self::ControlStream>, Status> {
         let shown = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
-        if shown != Some(&format!("Bearer {TOKEN}")) {
+        if shown != Some(&format!("Bearer {}", self.inner.behaviour.borrow().token)) {
+            self.inner.state.send_modify(|state| state.turned_away += 1);
             return Err(Status::unauthenticated("show the runner's token"));
         }
         let (answers, stream) = mpsc::channel(64);

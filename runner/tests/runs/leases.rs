@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use skein_proto::v1::{AgentName, AgentProblem, Refused};
+use skein_runner::instance::Instances;
+use skein_runner::instance::ledger;
+use skein_shared::entity::RunnerCommand;
 
 use super::*;
+use crate::stubborn::{begin, has_exited, instances, nth, reign, stubborn, told};
 
 fn started(what: &What) -> bool {
     matches!(what, What::Started(_))
@@ -88,4 +93,50 @@ async fn what_passes_is_waited_for_at_the_first_registration_and_for_single_agen
     coordinator.until("its agents again", |state| state.registrations.len() >= more).await;
     coordinator.behave(|behaviour| behaviour.problems.clear());
     tokio::time::timeout(Duration::from_secs(20), bed.leave()).await.unwrap().unwrap();
+}
+
+/// Has an instance sleep without a process.
+async fn spilled(instances: &Arc<Instances>, number: u32) {
+    begin(instances, number).await;
+    let instance = id(number).to_owned();
+    let freeze = RunnerCommand::Freeze { instance: instance.clone(), token: nth(2) };
+    for command in [freeze, RunnerCommand::Spill { instance, token: nth(3) }] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    told(instances, |report| report.instance == id(number) && report.what == ledger::What::Spilled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_started_again_while_the_runner_has_no_lease() {
+    let bed = Bed::new("exec sleep 1000");
+    let (instances, ledger, _lock) = instances(&bed, "woken", stubborn("woken", 0, false));
+    for number in [1, 2, 3] {
+        spilled(&instances, number).await;
+    }
+    instances.silence();
+    let (token, instance) = (nth(4), |number| id(number).to_owned());
+    let input = json!({"type": "resumed"});
+    let restore = |number| RunnerCommand::Restore { instance: instance(number), token, input: input.clone() };
+    let thaw = RunnerCommand::Thaw { instance: instance(3), token };
+    let (token, reason) = (nth(5), "not wanted".to_owned());
+    let stop = RunnerCommand::Stop { instance: instance(1), token, reason, grace_ms: 0 };
+    let freeze = RunnerCommand::Freeze { instance: instance(2), token };
+    for command in [restore(1), restore(2), thaw, stop, freeze] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    told(&instances, has_exited).await;
+    told(&instances, |report| report.instance == id(2) && report.token == nth(5)).await;
+    assert!([1, 2, 3].iter().all(|number| tree::marked(id(*number)).is_empty()));
+
+    instances.verdict([]);
+    let is_restored = |report: &ledger::Report| matches!(report.what, ledger::What::Restored { .. });
+    told(&instances, is_restored).await;
+    for _ in 0..2 {
+        let asleep = instances.tool(id(2), "ls", json!({})).await.unwrap_err();
+        assert!(asleep.message.contains("sleeps"), "{asleep:?}");
+    }
+    instances.leave().await;
+    let reports = ledger.reports(0, 100).await.unwrap();
+    let restored: Vec<_> = reports.iter().filter(|(_, report)| is_restored(report)).collect();
+    assert!(matches!(restored[..], [(_, report)] if report.instance == id(3)), "{restored:?}");
 }

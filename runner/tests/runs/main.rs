@@ -11,15 +11,18 @@ mod egress;
 mod hooks;
 mod leaks;
 mod leases;
+mod logs;
 mod mcp;
 mod neighbours;
 mod registering;
 mod secrets;
 mod spill;
 mod stubborn;
+mod unwritten;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use bed::{
     ACCESS, Bed, MCP, freeze, id, is_frozen, is_running, launcher, stands_still, start, stop, thaw, token,

@@ -11,6 +11,24 @@ async fn joined(script: &str) -> (Coordinator, Coordinator, Bed) {
     (first, second, bed)
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn each_stream_shows_the_token_that_is_in_its_file_or_else_the_last_that_was() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let bed = Bed::new("sleep 1000");
+    let _runner = bed.run_apart(&coordinator);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    fs::write(bed.token_file(), "\n").unwrap();
+    coordinator.hang_up().await;
+    coordinator.until("the token that was", |state| state.registrations.len() == 2).await;
+
+    // The next one was written too late, and is taken all the same.
+    coordinator.behave(|behaviour| behaviour.token = "later-token");
+    coordinator.hang_up().await;
+    coordinator.until("a refusal", |state| state.turned_away > 0).await;
+    fs::write(bed.token_file(), "later-token\n").unwrap();
+    coordinator.until("the later token", |state| state.registrations.len() == 3).await;
+}
+
 /// Has the runner register anew over a second stream, which is not answered yet.
 async fn begin_to_register(second: &Coordinator) {
     second.behave(|behaviour| behaviour.hesitates = true);

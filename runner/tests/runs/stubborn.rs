@@ -1,7 +1,7 @@
-//! An engine that cannot freeze at first, as one whose instance waits for the disk.
+//! An engine that cannot freeze, thaw or kill at first, as one whose instance waits for the disk, or whose daemon does not
+//! answer.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use skein_runner::credentials::Credentials;
 use skein_runner::definition;
 use skein_runner::endpoint::Upstreams;
 use skein_runner::instance::folders::Folders;
-use skein_runner::instance::ledger::{Ledger, State, What};
+use skein_runner::instance::ledger::{Ledger, Report, State, What};
 use skein_runner::instance::{Instances, Shared, users};
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
@@ -19,12 +19,20 @@ use tokio::sync::{Notify, watch};
 
 use super::*;
 
-/// Refuses so many freezes, and starts nothing if it is `idle`.
+/// Refuses so often, and starts nothing if it is `idle`.
 struct Stubborn {
     engine: ProcessEngine,
-    refuses: AtomicU32,
+    refuses: Refuses,
     idle: bool,
     slow: Option<Arc<Slow>>,
+}
+
+/// What an engine refuses, and how often still.
+#[derive(Default)]
+struct Refuses {
+    freezes: AtomicU32,
+    thaws: AtomicU32,
+    kills: AtomicU32,
 }
 
 /// A freeze that takes as long as a test wants.
@@ -34,14 +42,30 @@ struct Slow {
     go_on: Notify,
 }
 
-fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> {
+pub(crate) fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> {
     let engine = ProcessEngine::new(mark, launcher());
-    Arc::new(Stubborn { engine, refuses: AtomicU32::new(refuses), idle, slow: None })
+    let refuses = Refuses { freezes: refuses.into(), ..Refuses::default() };
+    Arc::new(Stubborn { engine, refuses, idle, slow: None })
+}
+
+/// Refuses its first kill, and so many freezes and thaws before.
+fn unreached(mark: &str, freezes: u32, thaws: u32) -> Arc<dyn Engine> {
+    let engine = ProcessEngine::new(mark, launcher());
+    let refuses = Refuses { freezes: freezes.into(), thaws: thaws.into(), kills: 1.into() };
+    Arc::new(Stubborn { engine, refuses, idle: false, slow: None })
+}
+
+/// Counts down what is refused.
+fn refused(left: &AtomicU32, problem: &str) -> Result<(), Failure> {
+    match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+        Ok(_) => Err(Failure(problem.to_owned())),
+        Err(_) => Ok(()),
+    }
 }
 
 fn slow(mark: &str, slow: &Arc<Slow>) -> Arc<dyn Engine> {
     let engine = ProcessEngine::new(mark, launcher());
-    Arc::new(Stubborn { engine, refuses: AtomicU32::new(0), idle: false, slow: Some(Arc::clone(slow)) })
+    Arc::new(Stubborn { engine, refuses: Refuses::default(), idle: false, slow: Some(Arc::clone(slow)) })
 }
 
 #[async_trait]
@@ -51,12 +75,8 @@ impl Engine for Stubborn {
             slow.begun.notify_one();
             slow.go_on.notified().await;
         }
-        let left =
-            self.refuses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        match left {
-            Ok(_) => Err(Failure("it waits for the disk".into())),
-            Err(_) => self.engine.freeze(handle).await,
-        }
+        refused(&self.refuses.freezes, "it waits for the disk")?;
+        self.engine.freeze(handle).await
     }
 
     fn names(&self) -> Vec<&'static str> {
@@ -79,6 +99,7 @@ impl Engine for Stubborn {
     }
 
     async fn thaw(&self, handle: &Handle) -> Result<(), Failure> {
+        refused(&self.refuses.thaws, "the daemon does not answer")?;
         self.engine.thaw(handle).await
     }
 
@@ -87,6 +108,7 @@ impl Engine for Stubborn {
     }
 
     async fn kill(&self, handle: &Handle) -> Result<(), Failure> {
+        refused(&self.refuses.kills, "the daemon does not answer")?;
         self.engine.kill(handle).await
     }
 
@@ -115,12 +137,45 @@ impl Engine for Stubborn {
     }
 }
 
-fn nth(number: u64) -> Token {
+pub(crate) fn nth(number: u64) -> Token {
     Token { epoch: Epoch(1), number }
 }
 
+/// The owner of the agent of a bed.
+pub(crate) fn reign() -> Reign {
+    Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) }
+}
+
+/// Waits for a report.
+pub(crate) async fn told(instances: &Instances, what: impl Fn(&Report) -> bool) -> Report {
+    let mut reported = instances.reported();
+    loop {
+        let reports = instances.ledger().reports(0, 100).await.unwrap();
+        if let Some((_, report)) = reports.into_iter().find(|(_, report)| what(report)) {
+            return report;
+        }
+        tokio::time::timeout(LIMIT, reported.changed()).await.expect("a report").unwrap();
+    }
+}
+
+/// Starts an instance, and returns when it has begun.
+pub(crate) async fn begin(instances: &Arc<Instances>, number: u32) {
+    instances.command(started_by(number), ACCESS, &reign()).await.unwrap();
+    let began =
+        |report: &Report| report.instance == id(number) && matches!(report.what, What::Started { .. });
+    told(instances, began).await;
+}
+
+pub(crate) fn has_exited(report: &Report) -> bool {
+    matches!(report.what, What::Exited { .. })
+}
+
 /// The instances of a runner without streams, on a bed's folders.
-fn instances(bed: &Bed, mark: &str, engine: Arc<dyn Engine>) -> (Arc<Instances>, Ledger, fs::File) {
+pub(crate) fn instances(
+    bed: &Bed,
+    mark: &str,
+    engine: Arc<dyn Engine>,
+) -> (Arc<Instances>, Ledger, fs::File) {
     let isolation = skein_runner::isolation();
     let (folders, lock) = Folders::open(&bed.data(), None, isolation).unwrap();
     let ledger = Ledger::open(&folders.ledger()).unwrap();
@@ -142,7 +197,7 @@ fn instances(bed: &Bed, mark: &str, engine: Arc<dyn Engine>) -> (Arc<Instances>,
     (instances, ledger, lock)
 }
 
-fn started_by(number: u32) -> RunnerCommand {
+pub(crate) fn started_by(number: u32) -> RunnerCommand {
     RunnerCommand::Start {
         instance: id(number).to_owned(),
         agent: "worker".to_owned(),
@@ -157,7 +212,7 @@ fn started_by(number: u32) -> RunnerCommand {
 async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_end() {
     let bed = Bed::new("exec sleep 1000");
     let (instances, ledger, _lock) = instances(&bed, "endless", stubborn("endless", 0, true));
-    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let reign = reign();
     let mut reported = instances.reported();
     for number in [1, 2] {
         instances.command(started_by(number), ACCESS, &reign).await.unwrap();
@@ -180,7 +235,7 @@ async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_en
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {
     let bed = Bed::new("exec sleep 1000");
-    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let reign = reign();
     let (former, ledger, lock) = instances(&bed, "middle", stubborn("middle", 0, true));
     former.command(started_by(1), ACCESS, &reign).await.unwrap();
     let starting = async {
@@ -207,7 +262,7 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_cannot_be_written_down_does_not_begin() {
     let bed = Bed::new("exec sleep 1000");
-    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let reign = reign();
     let (instances, ledger, _lock) = instances(&bed, "unwritten", stubborn("unwritten", 0, false));
     let full = "CREATE TRIGGER full BEFORE UPDATE ON instance WHEN NEW.data ->> 'state' = 'starting'
                 BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
@@ -228,7 +283,7 @@ async fn a_start_that_cannot_be_written_down_does_not_begin() {
 async fn instances_that_start_at_one_moment_have_users_of_their_own() {
     let bed = Bed::new("exec sleep 1000");
     let (instances, ledger, _lock) = instances(&bed, "moment", stubborn("moment", 0, false));
-    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let reign = reign();
     let starts = (1..=8).map(|number| {
         let (instances, reign) = (Arc::clone(&instances), reign.clone());
         let command = started_by(number);
@@ -248,19 +303,12 @@ async fn instances_that_start_at_one_moment_have_users_of_their_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_freeze_that_fails_is_tried_again() {
     let bed = Bed::new("exec sleep 1000");
-    let (instances, ledger, _lock) = instances(&bed, "stubborn", stubborn("stubborn", 1, false));
-    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
-    instances.command(started_by(1), ACCESS, &reign).await.unwrap();
-    let mut reported = instances.reported();
-    let mut told = async |what: fn(&What) -> bool| {
-        while !ledger.reports(0, 10).await.unwrap().iter().any(|(_, report)| what(&report.what)) {
-            tokio::time::timeout(LIMIT, reported.changed()).await.expect("a report").unwrap();
-        }
-    };
-    told(|what| matches!(what, What::Started { .. })).await;
+    let (instances, _, _lock) = instances(&bed, "stubborn", stubborn("stubborn", 1, false));
+    let reign = reign();
+    begin(&instances, 1).await;
     let freeze = RunnerCommand::Freeze { instance: id(1).to_owned(), token: nth(2) };
     instances.command(freeze, "", &reign).await.unwrap();
-    told(|what| matches!(what, What::Frozen)).await;
+    told(&instances, |report| report.what == What::Frozen).await;
     assert!(is_frozen(id(1)));
     instances.leave().await;
 }
@@ -269,16 +317,9 @@ async fn a_freeze_that_fails_is_tried_again() {
 async fn a_stop_that_comes_during_a_freeze_waits_behind_no_tool_and_is_not_lost() {
     let bed = Bed::new("exec sleep 1000");
     let freezing = Arc::new(Slow::default());
-    let (instances, ledger, _lock) = instances(&bed, "slow", slow("slow", &freezing));
-    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
-    let mut reported = instances.reported();
-    let mut told = async |what: fn(&What) -> bool| {
-        while !ledger.reports(0, 10).await.unwrap().iter().any(|(_, report)| what(&report.what)) {
-            tokio::time::timeout(LIMIT, reported.changed()).await.expect("a report").unwrap();
-        }
-    };
-    instances.command(started_by(1), ACCESS, &reign).await.unwrap();
-    told(|what| matches!(what, What::Started { .. })).await;
+    let (instances, _, _lock) = instances(&bed, "slow", slow("slow", &freezing));
+    let reign = reign();
+    begin(&instances, 1).await;
     let freeze = RunnerCommand::Freeze { instance: id(1).to_owned(), token: nth(2) };
     instances.command(freeze, "", &reign).await.unwrap();
     tokio::time::timeout(LIMIT, freezing.begun.notified()).await.expect("the freeze");
@@ -291,8 +332,79 @@ async fn a_stop_that_comes_during_a_freeze_waits_behind_no_tool_and_is_not_lost(
     let stop = RunnerCommand::Stop { instance: id(1).to_owned(), token: nth(3), reason, grace_ms: 100 };
     instances.command(stop, "", &reign).await.unwrap();
     freezing.go_on.notify_one();
-    told(|what| matches!(what, What::Exited { .. })).await;
+    told(&instances, has_exited).await;
     let refused = tokio::time::timeout(LIMIT, futures::future::join_all(calls)).await.expect("answers");
     assert!(refused.iter().all(Result::is_err), "{refused:?}");
+    instances.leave().await;
+}
+
+/// Takes no notice of a request to end.
+const DEAF: &str = "trap \"\" TERM; echo up > up; exec sleep 1000";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_that_fails_is_tried_again() {
+    let bed = Bed::new(DEAF);
+    let (instances, _, _lock) = instances(&bed, "unreached", unreached("unreached", 0, 0));
+    begin(&instances, 1).await;
+    bed.written("up").await;
+    let reason = "killed".to_owned();
+    let stop = RunnerCommand::Stop { instance: id(1).to_owned(), token: nth(2), reason, grace_ms: 0 };
+    instances.command(stop, "", &reign()).await.unwrap();
+    told(&instances, has_exited).await;
+    assert!(tree::marked(id(1)).is_empty(), "it runs on");
+    instances.leave().await;
+}
+
+/// Its hook stands still as well: it may be another's turn by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_frozen_without_a_lease_is_killed_as_often_as_it_takes() {
+    let hook = "hooks = { post = [\"while [ ! -e go ]; do sleep 0.02; done; echo gone > gone\"] }";
+    let bed = Bed::with(DEAF, hook);
+    let (instances, _, _lock) = instances(&bed, "unfrozen", unreached("unfrozen", 1, 0));
+    begin(&instances, 1).await;
+    bed.written("up").await;
+    instances.silence();
+    // Its program cannot be frozen.
+    until(|| is_frozen(id(1)).then_some(())).await;
+    fs::write(bed.work("go"), "").unwrap();
+    assert!(!bed.work("gone").exists());
+    instances.verdict([]);
+    let end = told(&instances, has_exited).await;
+    assert!(bed.work("gone").exists());
+    let What::Exited { exit, reason, .. } = end.what else { unreachable!("that was waited for") };
+    assert_eq!(exit.signal, Some(9));
+    assert!(reason.contains("could not be frozen when the runner's lease ended"), "{reason}");
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_thawed_is_killed_as_often_as_it_takes() {
+    let bed = Bed::new(DEAF);
+    let (instances, _, _lock) = instances(&bed, "unthawed", unreached("unthawed", 0, 1));
+    begin(&instances, 1).await;
+    instances.silence();
+    until(|| is_frozen(id(1)).then_some(())).await;
+    instances.verdict([]);
+    let end = told(&instances, has_exited).await;
+    let What::Exited { reason, .. } = end.what else { unreachable!("that was waited for") };
+    assert!(reason.contains("could not be thawed"), "{reason}");
+    assert!(tree::marked(id(1)).is_empty(), "it stands there still");
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_is_spilled_only_once_its_processes_have_ended() {
+    let bed = Bed::new(DEAF);
+    bed.define("worker", &format!("command = ['sh', '-c', '{DEAF}']\ngrace = '1ms'\n"));
+    let (instances, _, _lock) = instances(&bed, "unspilled", unreached("unspilled", 0, 0));
+    begin(&instances, 1).await;
+    bed.written("up").await;
+    let instance = id(1).to_owned();
+    let freeze = RunnerCommand::Freeze { instance: instance.clone(), token: nth(2) };
+    for command in [freeze, RunnerCommand::Spill { instance, token: nth(3) }] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    told(&instances, |report| report.what == What::Spilled).await;
+    assert!(tree::marked(id(1)).is_empty(), "it is there still");
     instances.leave().await;
 }

@@ -60,6 +60,15 @@ impl Store for Recorder {
         self.store.documents(after, limit).await
     }
 
+    async fn documents_of(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        self.store.documents_of(key, after, limit).await
+    }
+
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
         self.store.versions().await
     }
@@ -70,6 +79,15 @@ impl Store for Recorder {
 
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
         self.store.records_of(key, versions).await
+    }
+
+    async fn history(
+        &self,
+        key: &EntityKey,
+        after: Version,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.store.history(key, after, limit).await
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {

@@ -91,6 +91,8 @@ pub enum Role {
     Sender {
         name: String,
         next: u32,
+        /// Whether it goes on when it hears nothing, instead of asking the same again.
+        once: bool,
     },
     Reader {
         idle: u32,
@@ -141,8 +143,8 @@ impl Client {
         Self { role: Role::Worker { agent, dies, lives: 0, joined: false, holds: Vec::new(), idle: 0 }, rng }
     }
 
-    pub fn sender(number: usize, rng: Rng) -> Self {
-        Self { role: Role::Sender { name: format!("sender-{number}"), next: 0 }, rng }
+    pub fn sender(number: usize, once: bool, rng: Rng) -> Self {
+        Self { role: Role::Sender { name: format!("sender-{number}"), next: 0, once }, rng }
     }
 
     pub fn reader(rng: Rng) -> Self {
@@ -189,7 +191,7 @@ impl Client {
                 next_task(*agent, &instance(*agent, *lives), holds, phase, rng)
             }
             Role::Sender { next, .. } if *next == MESSAGES => Next::Done,
-            Role::Sender { name, next } => {
+            Role::Sender { name, next, .. } => {
                 let text = format!("{name} {next}");
                 let deliver = Deliver {
                     agent: READER,
@@ -276,7 +278,7 @@ impl Client {
             {
                 holds.retain(|held| held != task);
             }
-            (Role::Sender { next, .. }, _) if is_ok => *next += 1,
+            (Role::Sender { next, once, .. }, _) if is_ok || *once => *next += 1,
             (Role::Reader { idle }, Call::Take) => {
                 let empty = matches!(outcome, Outcome::Ok(answer) if answer["taken"] == json!([]));
                 *idle = if empty { *idle + 1 } else { 0 };

@@ -29,6 +29,8 @@ pub enum Broken {
     MemoryOutlivesTheStore,
     /// A node sends a request that was not answered again as a new one.
     RepeatsAreNewRequests,
+    /// A node that has become the owner of what it had sent on does not look whether that was done.
+    SentOnIsForgotten,
     /// What was decided before a failover is written after it.
     FormerLivesAreWritten,
     /// A node forgets which epochs it has seen when it asks for a lease.
@@ -38,7 +40,7 @@ pub enum Broken {
 }
 
 impl Broken {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NoFenceInTheCommit,
         Self::NoVersionInTheCommit,
         Self::AcquireResetsEpoch,
@@ -50,6 +52,7 @@ impl Broken {
         Self::EffectsAreNotAwaited,
         Self::MemoryOutlivesTheStore,
         Self::RepeatsAreNewRequests,
+        Self::SentOnIsForgotten,
         Self::FormerLivesAreWritten,
         Self::EpochsSeenAreForgotten,
         Self::FormerLivesAreDelivered,
@@ -93,6 +96,8 @@ pub struct Config {
     pub senders: usize,
     pub schedules: usize,
     pub runners: usize,
+    /// Senders do not ask again when they hear nothing, and nobody keeps an answer for them.
+    pub senders_ask_once: bool,
     /// How long faults happen, and how long everything may take to drain once they have ended, milliseconds.
     pub storm: u64,
     pub drain: u64,
@@ -141,6 +146,7 @@ impl Config {
             senders: rng.usize(0..3),
             schedules: rng.usize(0..3),
             runners: rng.usize(0..3),
+            senders_ask_once: stream(seed, "asks once").u32(0..4) == 3,
             storm: rng.u64(10_000..40_000),
             drain: 240_000,
             think: rng.u64(20..400),

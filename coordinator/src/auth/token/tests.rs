@@ -63,7 +63,10 @@ fn a_token_that_was_used_ends_all_the_same() {
     let issued = keys.issue(claims(), NOW).unwrap();
     keys.verify(issued.text(), NOW).unwrap();
     let late = NOW + Duration::from_secs(10_000);
-    assert_eq!(keys.verify(issued.text(), late).unwrap_err().code, Code::Unauthenticated);
+    let ended = keys.verify(issued.text(), late).unwrap_err();
+    assert_eq!(ended.code, Code::Unauthenticated);
+    // Its holder goes on as the same agent.
+    assert!(ended.message.contains(&format!("--agent {}", Uuid::from_u128(7))), "{ended}");
     keys.verify(issued.text(), NOW).unwrap();
     // Other keys know nothing of it.
     let other = Keys::ephemeral().unwrap();

@@ -85,14 +85,16 @@ async fn read(node: &Node, offset: u64, limit: usize) -> Option<String> {
 }
 
 async fn sweep(node: &Node) -> Trimmed {
+    let now = node.entities.clock().now();
     let plan = TrimPlan {
+        now,
         events_before: Timestamp::ZERO,
         events_per_entity: u64::MAX >> 1,
         replies_before: Timestamp::ZERO,
         marks_before: Timestamp::ZERO,
         archived_before: Timestamp::ZERO,
         dead_letters_before: Timestamp::ZERO,
-        loose_before: Timestamp(node.entities.clock().now().0 + 1),
+        loose_before: Timestamp(now.0 + 1),
         limit: 10,
     };
     node.entities.forget(&plan).await.unwrap()

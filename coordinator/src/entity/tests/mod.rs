@@ -1,6 +1,7 @@
 //! The host against a store that fails on purpose.
 
 mod blobs;
+pub(crate) mod lists;
 mod loading;
 mod passivation;
 mod pipeline;

@@ -231,7 +231,7 @@ proptest! {
                 };
                 world.feed(&memory(), documents, vec![]).await;
                 if *then == Then::Trim {
-                    world.projection.trim(Timestamp::ZERO, Timestamp::ZERO);
+                    world.projection.trim(Timestamp::ZERO, Timestamp::ZERO, u64::MAX);
                 }
                 if *then == Then::Write {
                     continue;

@@ -117,3 +117,48 @@ async fn a_build_lets_others_go_first() {
     drop(projection.hold());
     assert_eq!(projection.caught_up(&pool(), Version(1), PATIENCE).await, Freshness::Fresh);
 }
+
+/// Of an entity that a node takes over it reads what the store keeps, however often the entity has committed, and
+/// nothing of any other.
+#[tokio::test]
+async fn what_is_taken_over_is_read_once() {
+    const VERSIONS: u64 = 5_000;
+    const AGENTS: usize = 40;
+    let memory = Memory::new(START);
+    let contents = memory.contents().clone();
+    let mut world = World::over(Arc::new(memory));
+    assert!(world.projection.whole(PATIENCE).await);
+    for _ in 3..VERSIONS {
+        world.commit(&pool(), vec![], vec![]).await;
+    }
+    for number in 0..3 {
+        world.commit(&pool(), vec![put("task/1", json!({"n": number}))], vec![event("1", number)]).await;
+    }
+    for number in 0..AGENTS {
+        let agent = EntityKey::agent(&name("default"), &name(&format!("worker-{number}")));
+        let documents = vec![put("run/1", json!({})), put("run/2", json!({}))];
+        world.commit(&agent, documents, vec![event("1", 1)]).await;
+    }
+    let before = contents.read();
+    world.projection.adopt();
+    world.settle().await;
+    let after = contents.read();
+    assert_eq!(after.documents - before.documents, 1 + 2 * AGENTS);
+    assert_eq!(after.records - before.records, 3 + AGENTS);
+    assert_eq!(after.pages - before.pages, 2 * (1 + AGENTS), "one of documents and one of records each");
+    assert_eq!(numbers(world.projection.history(&pool(), "1", 9).await.unwrap()), [0, 1, 2]);
+    assert_eq!(dump(&world.projection).await, dump(&world.rebuilt().await).await);
+}
+
+#[tokio::test]
+async fn a_long_history_is_taken_over_page_by_page() {
+    let mut world = World::built().await;
+    for number in 0..250 {
+        let events = if number % 5 == 0 { vec![] } else { vec![event("1", number)] };
+        world.commit(&pool(), vec![], events).await;
+    }
+    world.projection.adopt();
+    world.settle().await;
+    assert_eq!(world.projection.history(&pool(), "1", 1000).await.unwrap().len(), 200);
+    assert_eq!(dump(&world.projection).await, dump(&world.rebuilt().await).await);
+}

@@ -378,6 +378,9 @@ pub(super) async fn records_are_a_feed_with_a_cursor(backend: &impl Backend) {
     assert_eq!(store.records(0, 1).await.unwrap(), records[..1]);
     assert_eq!(store.records(records[0].position, 10).await.unwrap(), records[1..]);
     assert_eq!(store.records(records[2].position, 10).await.unwrap(), []);
+    for (count, from) in [(0, 3), (1, 2), (2, 1), (4, 0)] {
+        assert_eq!(store.newest_records(count).await.unwrap(), records[from..]);
+    }
 }
 
 pub(super) async fn records_are_found_by_version(backend: &impl Backend) {

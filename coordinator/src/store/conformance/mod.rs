@@ -6,6 +6,7 @@
 
 mod blobs;
 mod commits;
+mod pages;
 mod trims;
 
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::records_are_found_by_version(&fresh()).await;
     commits::many_committers_lose_nothing(&fresh()).await;
     commits::reopening_gives_all_that_was_acknowledged(&fresh()).await;
+    pages::documents_of_one_entity_come_in_pages(&fresh()).await;
+    pages::the_history_of_one_entity_begins_with_what_is_kept(&fresh()).await;
     blobs::a_blob_is_there_once_a_commit_keeps_it(&fresh()).await;
     blobs::a_commit_that_keeps_what_is_not_whole_changes_nothing(&fresh()).await;
     blobs::chunks_that_nobody_keeps_are_swept(&fresh()).await;
@@ -69,6 +72,7 @@ pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     trims::what_loading_needs_outlives_events(&fresh()).await;
     trims::each_entity_keeps_its_newest_events(&fresh()).await;
     trims::a_step_keeps_to_its_limit(&fresh()).await;
+    trims::loading_gives_the_replies_that_may_be_asked_for(&fresh()).await;
     trims::archives_marks_and_dead_letters_go_by_age(&fresh()).await;
     trims::positions_are_not_given_out_twice(&fresh()).await;
 }

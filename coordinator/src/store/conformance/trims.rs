@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures::future::join_all;
+use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 
 use super::{Backend, START, agent, batch, commit, effect, event, mark, pool, put, reply, swarm};
@@ -10,6 +12,7 @@ use crate::store::{Batch, OutboxEntry, Store, TrimPlan, Trimmed, Version};
 /// A plan that forgets nothing.
 pub(super) fn nothing() -> TrimPlan {
     TrimPlan {
+        now: at(1000),
         events_before: Timestamp::ZERO,
         events_per_entity: u64::MAX >> 1,
         replies_before: Timestamp::ZERO,
@@ -87,6 +90,21 @@ pub(super) async fn a_step_keeps_to_its_limit(backend: &impl Backend) {
     assert!(step(&store, &small).await.is_nothing());
     assert_eq!(store.records(0, 100).await.unwrap().len(), 4);
     assert_eq!(store.load(&pool()).await.unwrap().replies.len(), 4);
+}
+
+/// More batches than are read at once, of which the oldest are over.
+pub(super) async fn loading_gives_the_replies_that_may_be_asked_for(backend: &impl Backend) {
+    let store = backend.open(START).await;
+    let when = |expected| if expected < 40 { at(expected) } else { at(expected) + REPLY_KEEP };
+    for part in (0..600).collect::<Vec<u64>>().chunks(100) {
+        let answered = part.iter().map(|&expected| {
+            let replies = vec![reply(expected)];
+            commit(&store, Batch { at: when(expected), replies, ..batch(&pool(), expected) })
+        });
+        join_all(answered).await;
+    }
+    let kept: Vec<_> = (40..600).map(reply).collect();
+    assert_eq!(store.load(&pool()).await.unwrap().replies, kept);
 }
 
 pub(super) async fn archives_marks_and_dead_letters_go_by_age(backend: &impl Backend) {

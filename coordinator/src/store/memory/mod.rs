@@ -40,6 +40,15 @@ pub struct Contents {
     /// Commits of one entity take effect in the order in which they were asked for, also behind a slow one.
     turns: Arc<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>>,
     outbox_read: Arc<AtomicU64>,
+    read: Arc<Mutex<Read>>,
+}
+
+/// What was read of documents and records, a page at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    pub pages: usize,
+    pub documents: usize,
+    pub records: usize,
 }
 
 /// The contents at one moment, to roll back to.
@@ -69,6 +78,18 @@ impl Contents {
     /// How many effects were read from the outbox so far, repeats included.
     pub fn outbox_read(&self) -> u64 {
         self.outbox_read.load(Ordering::Relaxed)
+    }
+
+    /// What was read so far of documents and records, repeats included.
+    pub fn read(&self) -> Read {
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, documents: usize, records: usize) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.pages += 1;
+        read.documents += documents;
+        read.records += records;
     }
 
     /// How many effects are in the outbox.
@@ -176,7 +197,20 @@ impl Store for Memory {
         after: Option<(EntityKey, String)>,
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError> {
-        Ok(self.contents.lock().documents(after, limit))
+        let page = self.contents.lock().documents(after, limit);
+        self.contents.count(page.len(), 0);
+        Ok(page)
+    }
+
+    async fn documents_of(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        let page = self.contents.lock().documents_of(key, after, limit);
+        self.contents.count(page.len(), 0);
+        Ok(page)
     }
 
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
@@ -184,11 +218,26 @@ impl Store for Memory {
     }
 
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        Ok(self.contents.lock().records(after, limit))
+        let page = self.contents.lock().records(after, limit);
+        self.contents.count(0, page.len());
+        Ok(page)
     }
 
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
-        Ok(self.contents.lock().records_of(key, &versions))
+        let found = self.contents.lock().records_of(key, &versions);
+        self.contents.count(0, found.len());
+        Ok(found)
+    }
+
+    async fn history(
+        &self,
+        key: &EntityKey,
+        after: Version,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let page = self.contents.lock().history(key, after, limit);
+        self.contents.count(0, page.len());
+        Ok(page)
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {

@@ -156,6 +156,12 @@ impl State {
             .collect()
     }
 
+    pub(super) fn documents_of(&self, key: &EntityKey, after: &str, limit: usize) -> Vec<StoredDocument> {
+        let Some(held) = self.entities.get(&key.to_string()) else { return Vec::new() };
+        let later = held.documents.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        later.take(limit).map(|(name, document)| held.stored(name, document)).collect()
+    }
+
     pub fn versions(&self) -> Vec<(EntityKey, Version)> {
         self.entities.values().map(|held| (held.key.clone(), held.version)).collect()
     }
@@ -174,6 +180,15 @@ impl State {
             .iter()
             .filter(|(_, record)| record.key == *key && versions.contains(&record.version))
             .filter(|(_, record)| !record.events.is_empty())
+            .map(|(&position, record)| record.stored(position))
+            .collect()
+    }
+
+    pub(super) fn history(&self, key: &EntityKey, after: Version, limit: usize) -> Vec<Record> {
+        self.records
+            .iter()
+            .filter(|(_, record)| record.key == *key && record.version > after && !record.events.is_empty())
+            .take(limit)
             .map(|(&position, record)| record.stored(position))
             .collect()
     }

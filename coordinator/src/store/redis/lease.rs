@@ -18,6 +18,8 @@ use super::options::Options;
 use super::shard::{CLUSTER, Shard};
 use crate::store::{Fence, StoreError};
 
+/// How far clocks may be ahead, in milliseconds: an epoch beyond that is garbage, here as in the scripts.
+pub const AHEAD: u64 = 600_000;
 /// How often to look whether a shard that somebody else has is free.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -104,8 +106,9 @@ impl Leases {
             .map(u64::from_ne_bytes)
             .collect();
         // Of all leases: an old one may have come back that this process knows nothing of.
-        let highest = self.seen.iter().map(|seen| seen.load(Ordering::Relaxed)).max();
-        let highest = highest.unwrap_or_default();
+        let latest = self.now().await? + AHEAD;
+        let seen = self.seen.iter().map(|seen| seen.load(Ordering::Relaxed));
+        let highest = seen.filter(|epoch| *epoch <= latest).max().unwrap_or_default();
         let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
             let fence = Fence { epoch: Epoch(0), nonce: *number };
             let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER]);
@@ -200,8 +203,7 @@ impl Leases {
     /// # Errors
     /// When Redis cannot be asked.
     pub async fn all(&self) -> Result<Vec<Lease>, StoreError> {
-        let time: (u64, u64) = self.connection.ask("TIME", &cmd("TIME")).await?;
-        let now = time.0 * 1000 + time.1 / 1000;
+        let now = self.now().await?;
         let shards: Vec<Shard> = Shard::all().collect();
         let ask = |shard: &Shard| {
             let fields = ["epoch", "owner", "until", "state"];
@@ -211,12 +213,22 @@ impl Leases {
         let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_sound(&questions).await?;
         let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
             let found = self.seen(fields.and_then(|fields| lease(*shard, &fields, now)));
-            let found = found.inspect(|found| self.sees(*shard, found.epoch));
+            if let Ok(Lease { epoch, .. }) = &found
+                && epoch.0 <= now + AHEAD
+            {
+                self.sees(*shard, *epoch);
+            }
             found.unwrap_or_else(|_| Lease { unreadable: true, ..Lease::default() })
         };
         let mut leases: Vec<Lease> = shards.iter().zip(found).map(read).collect();
         self.pass_by(&mut leases).await?;
         Ok(leases)
+    }
+
+    /// What time it is by the clock from which the epochs come, in milliseconds.
+    async fn now(&self) -> Result<u64, StoreError> {
+        let (seconds, micros): (u64, u64) = self.connection.ask("TIME", &cmd("TIME")).await?;
+        Ok(seconds * 1000 + micros / 1000)
     }
 
     /// Ends the leases that were passed in another life of the server, or by a server beside it.

@@ -18,6 +18,7 @@ pub mod lease;
 pub mod members;
 mod merge;
 mod options;
+mod position;
 mod reader;
 mod recent;
 mod scan;
@@ -31,11 +32,10 @@ mod writer;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::{Script, cmd};
+use redis::cmd;
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -49,7 +49,7 @@ use super::{
 };
 pub use alone::Lost;
 use batch::Prepared;
-use connection::{Connection, Unrun, at, key_of};
+use connection::{Connection, at, key_of};
 use door::Door;
 pub use generation::Generation;
 use generation::Reliance;
@@ -58,6 +58,7 @@ use incident::{Incident, Incidents, LostWrites};
 use lease::Leases;
 use members::Members;
 pub use options::{Durability, Options, Tls};
+use position::Positions;
 use reader::Reader;
 use recent::Recent;
 use scan::Scan;
@@ -83,9 +84,7 @@ pub struct Redis {
     recent: Arc<Recent>,
     incidents: Incidents,
     owner: String,
-    /// The highest position that this process has seen.
-    seen: AtomicU64,
-    raise: Script,
+    positions: Positions,
     spoilt: Spoilt,
 }
 
@@ -108,7 +107,7 @@ impl Redis {
     ///
     /// # Errors
     /// When Redis cannot be reached or is set up to lose writes, or another program or another number of shards has
-    /// the database.
+    /// the database, or nobody has made a store of it in the time that that was waited for.
     pub async fn join(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
         let door = Door::new(options)?;
         let (connection, aside) =
@@ -117,7 +116,12 @@ impl Redis {
         if let Some(known) = &options.store {
             server::recognize(server::store_id(&connection).await?.as_deref(), known)?;
         }
-        let store = server::claim(&connection).await?;
+        if let Some(limit) = options.awaits {
+            server::is_made(&connection, limit).await?;
+        }
+        let store = server::claim(&connection, options.awaits.is_none()).await?;
+        let positions = Positions::new();
+        positions.begin(&aside, &info.generation(), &store).await?;
         let leases = Leases::new(aside.clone(), store.clone(), options);
         let reliance = Arc::new(Reliance::new(info.generation(), store));
         let held = Arc::<Held>::default();
@@ -142,8 +146,7 @@ impl Redis {
             incidents: Incidents::new(aside.clone()),
             owner: options.owner.clone(),
             aside,
-            seen: AtomicU64::new(0),
-            raise: Script::new(include_str!("scripts/raise.lua")),
+            positions,
             spoilt: Spoilt::default(),
         })
     }
@@ -237,12 +240,10 @@ impl Redis {
         self.reader.connection.renew();
         let info = server::check(&self.aside, &self.door, self.durability, wall).await?;
         self.recognize().await?;
-        // Whoever has read up to a position that was lost shall miss nothing that comes after.
-        let seen = self.seen.load(Ordering::Relaxed).to_string().into_bytes();
-        let raised: Result<u64, Unrun> = self.aside.run(&self.raise, &[POSITION.to_owned()], &[seen]).await;
-        raised.map_err(|unrun| unrun.problem(POSITION))?;
+        let life = info.generation();
+        self.positions.begin(&self.aside, &life, &self.reliance.store).await?;
         self.tell_losses(wall).await?;
-        self.reliance.begin(info.generation());
+        self.reliance.begin(life);
         metrics::counter!("skein_store_generations_total").increment(1);
         Ok(())
     }
@@ -304,7 +305,7 @@ impl Redis {
 
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
         let (newest, inhabited) = self.read(self.extent().await)?;
-        self.seen.fetch_max(newest, Ordering::Relaxed);
+        self.positions.sees(newest);
         // Where that is not known, all are asked.
         let has = |shard: &Shard| inhabited.as_ref().is_none_or(|bits| shard.bit_of(bits));
         let shards = match of {
@@ -392,6 +393,15 @@ impl Store for Redis {
         self.read(self.scan(Of::Ours).await?.documents(after, limit).await)
     }
 
+    async fn documents_of(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        self.read(self.reader.documents_of(&self.spoilt, key, after, limit).await)
+    }
+
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
         self.read(self.scan(Of::Ours).await?.versions().await)
     }
@@ -404,8 +414,22 @@ impl Store for Redis {
         self.read(self.scan(Of::All).await?.records(after, limit).await)
     }
 
+    /// Where a life of the server has begun there are positions of no batch.
+    async fn newest_records(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.read(self.scan(Of::All).await?.newest_records(limit).await)
+    }
+
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
         self.read(self.reader.records_of(key, versions).await)
+    }
+
+    async fn history(
+        &self,
+        key: &EntityKey,
+        after: Version,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.read(self.reader.history(key, after, limit).await)
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {

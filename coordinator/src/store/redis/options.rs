@@ -77,6 +77,8 @@ pub struct Options {
     pub tls: Tls,
     /// The id of the store that has to be there; none for whichever is, or a new one.
     pub store: Option<String>,
+    /// For how long another process is waited for to make a store of an empty database; none for who makes one itself.
+    pub awaits: Option<Duration>,
     /// Who holds the leases. Whoever comes with the same name takes them over at once, so it has to be certain that no
     /// two processes have one name at a time.
     pub owner: String,
@@ -99,6 +101,7 @@ impl Options {
             durability: Durability::default(),
             tls: Tls::default(),
             store: None,
+            awaits: None,
             owner: owner.into(),
             address: String::new(),
             lease: Duration::from_secs(10),

@@ -15,7 +15,9 @@ use uuid::Uuid;
 use super::batch::{CHANGED, MADE, nonce};
 use super::connection::{Connection, at, read};
 use super::recent::Standing;
+use super::scan::page;
 use super::shard::{Keys, Shard};
+use super::spoilt::Spoilt;
 use crate::store::{
     EventRecord, Fence, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredBlob, StoredDocument, StoredReply,
     Version,
@@ -75,7 +77,8 @@ impl Reader {
         }))
     }
 
-    /// The replies of the entity's batches up to a version that were committed since then, oldest first.
+    /// The replies of the entity's batches up to a version that were committed since then, oldest first. Times rise with
+    /// versions, so the walk back ends at the first earlier one.
     async fn replies(
         &self,
         keys: &Keys,
@@ -83,24 +86,25 @@ impl Reader {
         since: Timestamp,
     ) -> Result<Vec<StoredReply>, StoreError> {
         let key = keys.replies();
-        let mut replies = Vec::new();
-        let mut after = 0;
-        loop {
-            let mut ask = cmd("ZRANGEBYSCORE");
-            ask.arg(&key).arg(format!("({after}")).arg(last.0).arg("LIMIT").arg(0).arg(REPLIES);
+        let (mut batches, mut newest) = (Vec::new(), last.0.to_string());
+        'pages: loop {
+            let mut ask = cmd("ZREVRANGEBYSCORE");
+            ask.arg(&key).arg(&newest).arg("-inf").arg("LIMIT").arg(0).arg(REPLIES);
             let page: Vec<String> = self.connection.ask(&key, &ask).await?;
             for member in &page {
                 let parts: Vec<&str> = member.splitn(3, ' ').collect();
                 let [version, written, kept] = parts[..] else { return Err(garbled(&key)) };
-                after = parsed(&key, version)?;
-                if Timestamp(parsed(&key, written)?) >= since {
-                    replies.extend(json::<Vec<StoredReply>>(&key, kept)?);
+                if Timestamp(parsed(&key, written)?) < since {
+                    break 'pages;
                 }
+                newest = format!("({}", parsed(&key, version)?);
+                batches.push(json::<Vec<StoredReply>>(&key, kept)?);
             }
             if page.len() < REPLIES {
-                return Ok(replies);
+                break;
             }
         }
+        Ok(batches.into_iter().rev().flatten().collect())
     }
 
     /// How entities stand; those of which there is nothing are left out.
@@ -171,6 +175,33 @@ impl Reader {
         Ok(documents)
     }
 
+    /// Documents of an entity after one. What another program has spoilt of them is left out.
+    pub(super) async fn documents_of(
+        &self,
+        spoilt: &Spoilt,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        let (list, mut after, mut documents) = (Keys::new(key).documents(), after.to_owned(), Vec::new());
+        loop {
+            let room = limit - documents.len();
+            let ask = [(list.clone(), page(&list, &behind(&after), room))];
+            let names = self.connection.ask_sound::<Vec<String>>(&ask).await?.pop();
+            let names = spoilt.left_out(&self.connection.watch, names.unwrap_or_else(|| Ok(Vec::new())))?;
+            let mut wanted: Vec<_> =
+                names.unwrap_or_default().into_iter().map(|name| (key.clone(), name)).collect();
+            for document in self.documents(&wanted).await? {
+                documents.extend(spoilt.left_out(&self.connection.watch, document)?);
+            }
+            // What was deleted while it was read, or is spoilt, leaves room for others.
+            after = match wanted.pop() {
+                Some((_, last)) if wanted.len() + 1 == room && documents.len() < limit => last,
+                _ => return Ok(documents),
+            };
+        }
+    }
+
     /// A chunk of a blob that is kept.
     pub(super) async fn chunk(
         &self,
@@ -207,7 +238,7 @@ impl Reader {
         mut versions: Vec<Version>,
     ) -> Result<Vec<Record>, StoreError> {
         let keys = Keys::new(key);
-        let (history, events) = (keys.history(), keys.shard.events());
+        let history = keys.history();
         versions.sort_unstable();
         versions.dedup();
         let positions: Vec<_> = versions
@@ -217,16 +248,47 @@ impl Reader {
             })
             .collect();
         let positions: Vec<Vec<String>> = self.connection.ask_all(&positions).await?;
-        let records: Vec<_> = positions
-            .concat()
+        self.records_at(keys.shard, &positions.concat()).await
+    }
+
+    /// Records of an entity's batches after a version.
+    pub(super) async fn history(
+        &self,
+        key: &EntityKey,
+        mut after: Version,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let keys = Keys::new(key);
+        let (history, mut records) = (keys.history(), Vec::new());
+        loop {
+            let room = limit - records.len();
+            let mut ask = cmd("ZRANGEBYSCORE");
+            ask.arg(&history).arg(format!("({}", after.0)).arg("+inf").arg("WITHSCORES");
+            ask.arg("LIMIT").arg(0).arg(room);
+            let found: Vec<(String, u64)> = self.connection.ask(&history, &ask).await?;
+            let last = found.last().filter(|_| found.len() == room).map(|(_, version)| Version(*version));
+            let positions: Vec<String> = found.into_iter().map(|(position, _)| position).collect();
+            records.extend(self.records_at(keys.shard, &positions).await?);
+            // What was trimmed while it was read leaves room for others.
+            after = match last {
+                Some(last) if records.len() < limit => last,
+                _ => return Ok(records),
+            };
+        }
+    }
+
+    /// The records at these positions; those that were trimmed are left out.
+    async fn records_at(&self, shard: Shard, positions: &[String]) -> Result<Vec<Record>, StoreError> {
+        let events = shard.events();
+        let questions: Vec<_> = positions
             .iter()
             .map(|position| {
                 let id = format!("{position}-0");
                 (events.clone(), cmd("XRANGE").arg(&events).arg(&id).arg(&id).to_owned())
             })
             .collect();
-        let found: Vec<Vec<Entry>> = self.connection.ask_all(&records).await?;
-        found.concat().iter().map(|entry| record(keys.shard, entry)).collect()
+        let found: Vec<Vec<Entry>> = self.connection.ask_all(&questions).await?;
+        found.concat().iter().map(|entry| record(shard, entry)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reading over all shards: documents, records, effects, timers.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use redis::{Cmd, FromRedisValue, cmd};
@@ -210,31 +211,45 @@ impl Scan<'_> {
         let mut merge = Merge::new(self.shards.len(), after, limit, |record: &Record| record.position);
         while let Some((after, count)) = merge.round() {
             let from = format!("{}-0", after.saturating_add(1));
-            merge.take(self.streams(Shard::events, &from, count, batch_position, record).await?);
+            let range = ["XRANGE", &from, "+"];
+            merge.take(self.streams(Shard::events, range, count, batch_position, record).await?);
         }
         Ok(merge.page().into_iter().take_while(|record| record.position <= self.newest).collect())
+    }
+
+    /// They are read from the newest on.
+    pub(super) async fn newest_records(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let (begin, place) = (self.newest.saturating_add(1), |record: &Record| Reverse(record.position));
+        let position = |key: &str, id: &str| batch_position(key, id).map(Reverse);
+        let mut merge = Merge::new(self.shards.len(), Reverse(begin), limit, place);
+        while let Some((Reverse(before), count)) = merge.round() {
+            let range = ["XREVRANGE", &before.saturating_sub(1).to_string(), "-"];
+            merge.take(self.streams(Shard::events, range, count, position, record).await?);
+        }
+        Ok(merge.page().into_iter().rev().collect())
     }
 
     pub(super) async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
         let mut merge = Merge::new(self.shards.len(), after, limit, |entry: &OutboxEntry| entry.position);
         while let Some((after, count)) = merge.round() {
             let from = outbox_id(after.saturating_add(1));
-            merge.take(self.streams(Shard::outbox, &from, count, effect_position, outbox_entry).await?);
+            let range = ["XRANGE", &from, "+"];
+            merge.take(self.streams(Shard::outbox, range, count, effect_position, outbox_entry).await?);
         }
         let settled = |entry: &OutboxEntry| entry.position / EFFECTS <= self.newest;
         Ok(merge.page().into_iter().take_while(settled).collect())
     }
 
-    /// What each shard's stream has from an id on.
-    async fn streams<T>(
+    /// What each shard's stream has in a range: a command, and from where to where.
+    async fn streams<T, P>(
         &self,
         list: fn(Shard) -> String,
-        from: &str,
+        [command, from, to]: [&str; 3],
         count: usize,
-        position: fn(&str, &str) -> Result<u64, StoreError>,
+        position: fn(&str, &str) -> Result<P, StoreError>,
         read: fn(Shard, &Entry) -> Result<T, StoreError>,
-    ) -> Result<Vec<Part<T, u64>>, StoreError> {
-        let ask = |list: &str| cmd("XRANGE").arg(list).arg(from).arg("+").arg("COUNT").arg(count).to_owned();
+    ) -> Result<Vec<Part<T, P>>, StoreError> {
+        let ask = |list: &str| cmd(command).arg(list).arg(from).arg(to).arg("COUNT").arg(count).to_owned();
         let found: Vec<(Shard, Vec<Entry>)> = self.each(list, ask).await?;
         let mut parts = Vec::with_capacity(found.len());
         for (shard, entries) in found {

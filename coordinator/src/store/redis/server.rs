@@ -1,10 +1,12 @@
 //! What the Redis server has to be like, looked at before anything is written, and whose store it holds.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use redis::cmd;
 use skein_shared::time::Timestamp;
-use tracing::warn;
+use tokio::time::Instant;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::connection::{Connection, at};
@@ -21,6 +23,8 @@ const FORMAT: u32 = 4;
 const ID: &str = "id";
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
 const SKEW_MS: u64 = 60_000;
+/// How often to look for a store that another process is about to make.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What `INFO` says.
 pub(super) struct Info(HashMap<String, String>);
@@ -189,27 +193,63 @@ fn compare_clocks(theirs: Timestamp, wall: Timestamp) -> Result<(), String> {
     Ok(())
 }
 
-/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made. Gives
-/// the store's id.
-pub(super) async fn claim(connection: &Connection) -> Result<String, StoreError> {
-    for (field, ours) in [("format", FORMAT), ("shards", u32::from(SHARDS))] {
-        let found = put_once(connection, field, &ours.to_string()).await?;
+/// Waits until a coordinator has made a store of this database.
+///
+/// # Errors
+/// When none has within `limit`, or Redis cannot be asked.
+pub(super) async fn is_made(connection: &Connection, limit: Duration) -> Result<(), StoreError> {
+    let until = Instant::now() + limit;
+    let mut said = false;
+    while store_id(connection).await?.is_none() {
+        if Instant::now() >= until {
+            return Err(no_store());
+        }
+        if !said {
+            info!("no coordinator has set up a store in this Redis yet; one is waited for");
+            said = true;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// Marks an empty database as a store if `makes`, and refuses one that another program, or another number of shards, made.
+/// Gives the store's id.
+pub(super) async fn claim(connection: &Connection, makes: bool) -> Result<String, StoreError> {
+    let fixed = async |name: &str, value: &str| match makes {
+        true => put_once(connection, name, value).await,
+        false => field(connection, name).await?.ok_or_else(no_store),
+    };
+    for (name, ours) in [("format", FORMAT), ("shards", u32::from(SHARDS))] {
+        let found = fixed(name, &ours.to_string()).await?;
         if found != ours.to_string() {
             return Err(at(
                 CLUSTER,
                 &format!(
-                    "this store has {field} {found} and this program {ours}; use the program that made it (its `skein export` \
+                    "this store has {name} {found} and this program {ours}; use the program that made it (its `skein export` \
                      writes a file that `skein import` of this one reads), or another database of Redis"
                 ),
             ));
         }
     }
-    put_once(connection, ID, &Uuid::now_v7().to_string()).await
+    fixed(ID, &Uuid::now_v7().to_string()).await
 }
 
 /// The id of the store that this database holds.
 pub(super) async fn store_id(connection: &Connection) -> Result<Option<String>, StoreError> {
-    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(ID)).await
+    field(connection, ID).await
+}
+
+async fn field(connection: &Connection, name: &str) -> Result<Option<String>, StoreError> {
+    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(name)).await
+}
+
+fn no_store() -> StoreError {
+    StoreError(
+        "no coordinator has set up a store in this Redis yet; start a coordinator, and then this node; if there was a \
+         store, Redis has lost it: stop the coordinators and restore Redis from a copy"
+            .to_owned(),
+    )
 }
 
 /// Refuses a database without the store that this process has to do with.
@@ -228,14 +268,13 @@ pub(super) fn recognize(found: Option<&str>, store: &str) -> Result<(), StoreErr
 }
 
 /// Writes a field of what says whose database this is, unless there is one. Gives what is there then.
-async fn put_once(connection: &Connection, field: &str, value: &str) -> Result<String, StoreError> {
-    let ask = cmd("HGET").arg(CLUSTER).arg(field).to_owned();
+async fn put_once(connection: &Connection, name: &str, value: &str) -> Result<String, StoreError> {
     // A server that is full refuses also what would write nothing.
-    if let Some(found) = connection.ask(CLUSTER, &ask).await? {
+    if let Some(found) = field(connection, name).await? {
         return Ok(found);
     }
-    let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(value)).await?;
-    connection.ask(CLUSTER, &ask).await
+    let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(name).arg(value)).await?;
+    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(name)).await
 }
 
 #[cfg(test)]

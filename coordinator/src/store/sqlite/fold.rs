@@ -2,11 +2,11 @@
 //! what they hold.
 
 use rusqlite::{Connection, params};
-use serde_json::Value;
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
 
 use super::body;
+use super::garbage::Garbage;
 use super::journal::{Journal, Part, Place, Table, Unfolded, Waiting};
 use super::number::signed;
 
@@ -120,7 +120,8 @@ fn document(
     Ok(())
 }
 
-/// Writes a long body anew as one object.
+/// Writes a long body anew as one object. One that cannot be read stays as it is, with its changes behind it: whoever
+/// reads the document is told, and all others go on.
 fn join_changes(connection: &Connection, key: &str, document: &str) -> rusqlite::Result<()> {
     let size: i64 = connection
         .prepare_cached("SELECT octet_length(body) FROM document WHERE entity = ?1 AND document = ?2")?
@@ -128,9 +129,17 @@ fn join_changes(connection: &Connection, key: &str, document: &str) -> rusqlite:
     if size <= LONG {
         return Ok(());
     }
-    let body: Value = connection
+    let read = connection
         .prepare_cached("SELECT body FROM document WHERE entity = ?1 AND document = ?2")?
-        .query_row([key, document], |row| body::read(row, 0))?;
+        .query_row([key, document], |row| Ok(body::read(row, 0)))?;
+    let body = match read {
+        Ok(body) => body,
+        Err(error) => {
+            let Garbage { problem, .. } = Garbage::of(key, document, error)?;
+            tracing::warn!(problem, "a long document stays as it is");
+            return Ok(());
+        }
+    };
     connection
         .prepare_cached("UPDATE document SET body = ?3 WHERE entity = ?1 AND document = ?2")?
         .execute(params![key, document, body.to_string()])?;

@@ -11,6 +11,7 @@ mod body;
 mod checkpoint;
 pub(crate) mod connection;
 mod fold;
+mod garbage;
 mod journal;
 mod migrate;
 pub(crate) mod number;
@@ -21,6 +22,7 @@ mod writer;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
@@ -34,15 +36,21 @@ use super::{
     Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
     StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
+use crate::alarms::{Alarms, Kind};
 use apply::Prepared;
 use checkpoint::Checkpoints;
 pub use connection::Durability;
 use connection::{Readers, sentence};
+use garbage::Garbage;
 use journal::{Journal, Waiting};
 use number::{signed, unsigned};
+use reader::Found;
 use writer::{Work, Writer};
 
 const READERS: usize = 2;
+
+/// By how much a clock may be set back without a word: nobody notices.
+const APART: Duration = Duration::from_secs(60);
 
 /// The store of the embedded mode.
 pub struct Sqlite {
@@ -50,6 +58,17 @@ pub struct Sqlite {
     fence: Fence,
     readers: Readers,
     writer: Writer,
+    ahead: Option<Ahead>,
+    /// None where whoever reads copies the store: what is left out would be lost, so garbage is an error.
+    alarms: Option<Alarms>,
+}
+
+/// What a clock has written that was ahead of the one at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    pub entities: u64,
+    /// The latest of their times: an entity never decides before it did so last.
+    pub until: Timestamp,
 }
 
 impl Sqlite {
@@ -74,11 +93,44 @@ impl Sqlite {
         migrate::migrate(&mut connection).map_err(|unusable| explain(problem(unusable)))?;
         flush_directory(path).map_err(|error| explain(error.to_string()))?;
         let fence = take_fence(&mut connection, wall).map_err(explain)?;
+        let ahead = ahead(&connection, wall).map_err(|error| explain(sentence(&error)))?;
         let readers = Readers::open(path, durability, READERS).map_err(|error| explain(sentence(&error)))?;
         let checkpoints = Checkpoints::start(&mut connection, path, durability).map_err(explain)?;
         let writer =
             Writer::start(connection, checkpoints, fence).map_err(|error| explain(error.to_string()))?;
-        Ok(Self { path: path.to_owned(), fence, readers, writer })
+        Ok(Self { path: path.to_owned(), fence, readers, writer, ahead, alarms: None })
+    }
+
+    /// Serves a node: a document that cannot be read is an alarm there, and is left out of lists.
+    #[must_use]
+    pub fn serving(self, alarms: Alarms) -> Self {
+        Self { alarms: Some(alarms), ..self }
+    }
+
+    /// What was found to be ahead of the clock at the start, if that is more than clocks are apart.
+    pub fn ahead(&self) -> Option<Ahead> {
+        self.ahead
+    }
+
+    /// A document that cannot be read, as an error and an alarm.
+    fn told(&self, garbage: Garbage) -> StoreError {
+        if let Some(alarms) = &self.alarms {
+            alarms.raise(Kind::StoreGarbage, &garbage.subject, &garbage.problem);
+        }
+        StoreError(garbage.problem)
+    }
+
+    /// Those that can be read.
+    fn sound(&self, found: Vec<Found>) -> Result<Vec<StoredDocument>, StoreError> {
+        let mut sound = Vec::with_capacity(found.len());
+        for document in found {
+            match document.map_err(|garbage| self.told(garbage)) {
+                Ok(document) => sound.push(document),
+                Err(problem) if self.alarms.is_none() => return Err(problem),
+                Err(_) => {}
+            }
+        }
+        Ok(sound)
     }
 
     /// Has what waits folded, of one entity or of all.
@@ -149,6 +201,17 @@ fn take_fence(connection: &mut Connection, wall: Timestamp) -> Result<Fence, Str
     write(connection).map_err(|error| sentence(&error))
 }
 
+/// The entities that were last written later than it is now.
+fn ahead(connection: &Connection, wall: Timestamp) -> rusqlite::Result<Option<Ahead>> {
+    let latest = signed((wall + APART).0);
+    let mut statement = connection.prepare("SELECT count(*), max(at) FROM entity WHERE at > ?1")?;
+    statement.query_row([latest], |row| {
+        let until: Option<i64> = row.get(1)?;
+        let entities = unsigned(row.get(0)?);
+        Ok(until.map(|until| Ahead { entities, until: Timestamp(unsigned(until)) }))
+    })
+}
+
 #[async_trait]
 impl Store for Sqlite {
     fn fence(&self, _key: &EntityKey) -> Fence {
@@ -184,6 +247,7 @@ impl Store for Sqlite {
         let changes = self.writer.look(|waiting| waiting.changes(key, document));
         let (entity, name) = (key.to_string(), document.to_owned());
         let stored = self.read(move |connection| reader::document(connection, &entity, &name)).await?;
+        let stored = stored.transpose().map_err(|garbage| self.told(garbage))?;
         Ok(journal::with_changes(key, document, stored, &changes))
     }
 
@@ -193,7 +257,18 @@ impl Store for Sqlite {
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError> {
         self.fold(None).await?;
-        self.read(move |connection| reader::documents(connection, after, limit)).await
+        self.sound(self.read(move |connection| reader::documents(connection, after, limit)).await?)
+    }
+
+    async fn documents_of(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        self.fold(Some(key)).await?;
+        let (key, after) = (key.to_string(), after.to_owned());
+        self.sound(self.read(move |connection| reader::documents_of(connection, &key, &after, limit)).await?)
     }
 
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
@@ -212,6 +287,17 @@ impl Store for Sqlite {
         });
         let key = key.clone();
         self.read(move |connection| reader::records_of(connection, &key, &versions)).await
+    }
+
+    async fn history(
+        &self,
+        key: &EntityKey,
+        after: Version,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.fold(Some(key)).await?;
+        let key = key.clone();
+        self.read(move |connection| reader::history(connection, &key, after, limit)).await
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {
@@ -256,8 +342,14 @@ impl Store for Sqlite {
         self.read(move |connection| blobs::kept(connection, after, limit)).await
     }
 
+    /// A step that has only passed what was forgotten before says nothing of what comes behind.
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {
-        self.writer.trim(self.fence, plan).await
+        loop {
+            let step = self.writer.trim(self.fence, plan.clone()).await?;
+            if !step.more || !step.trimmed.is_nothing() {
+                return Ok(step.trimmed);
+            }
+        }
     }
 
     async fn backup(&self, path: &Path) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! The store's queries. Each runs within one read transaction.
 
 use rusqlite::types::{Type, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 use serde::de::DeserializeOwned;
 use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
@@ -11,11 +11,15 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::body;
+use super::garbage::Garbage;
 use super::journal::Place;
 use super::number::{signed, unsigned};
 use crate::store::{
     DeadLetter, Fence, LIVE_PAGE, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version,
 };
+
+/// A document that was read, or why it cannot be.
+pub(super) type Found = Result<StoredDocument, Garbage>;
 
 pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loaded> {
     let mut head =
@@ -93,7 +97,7 @@ pub(super) fn document(
     connection: &Connection,
     key: &str,
     document: &str,
-) -> rusqlite::Result<Option<StoredDocument>> {
+) -> rusqlite::Result<Option<Found>> {
     let mut statement = connection.prepare_cached(
         "SELECT entity, document, live, head, body, version, written FROM document
          WHERE entity = ?1 AND document = ?2",
@@ -105,18 +109,50 @@ pub(super) fn documents(
     connection: &Connection,
     after: Option<(EntityKey, String)>,
     limit: usize,
-) -> rusqlite::Result<Vec<StoredDocument>> {
+) -> rusqlite::Result<Vec<Found>> {
     let (entity, document) =
         after.map_or_else(Default::default, |(key, document)| (key.to_string(), document));
     let mut statement = connection.prepare_cached(
         "SELECT entity, document, live, head, body, version, written FROM document
-         WHERE (entity, document) > (?1, ?2) ORDER BY entity, document LIMIT ?3",
+         WHERE (entity, document) > (?1, ?2) ORDER BY entity, document",
     )?;
-    let rows = statement.query_map(params![entity, document, count(limit)], stored_document)?;
-    rows.collect()
+    page(statement.query([entity, document])?, limit)
 }
 
-fn stored_document(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
+pub(super) fn documents_of(
+    connection: &Connection,
+    key: &str,
+    after: &str,
+    limit: usize,
+) -> rusqlite::Result<Vec<Found>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT entity, document, live, head, body, version, written FROM document
+         WHERE entity = ?1 AND document > ?2 ORDER BY document",
+    )?;
+    page(statement.query([key, after])?, limit)
+}
+
+/// So many documents that can be read, and those between them that cannot.
+fn page(mut rows: Rows<'_>, limit: usize) -> rusqlite::Result<Vec<Found>> {
+    let (mut page, mut sound) = (Vec::new(), 0);
+    while sound < limit
+        && let Some(row) = rows.next()?
+    {
+        let found = stored_document(row)?;
+        sound += usize::from(found.is_ok());
+        page.push(found);
+    }
+    Ok(page)
+}
+
+fn stored_document(row: &Row<'_>) -> rusqlite::Result<Found> {
+    match sound_document(row) {
+        Ok(document) => Ok(Ok(document)),
+        Err(error) => Garbage::in_row(row, error).map(Err),
+    }
+}
+
+fn sound_document(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
     Ok(StoredDocument {
         key: entity(row, 0)?,
         document: row.get(1)?,
@@ -182,6 +218,30 @@ pub(super) fn records_of(
     }
     records.sort_by_key(|record| record.version);
     Ok(records)
+}
+
+pub(super) fn history(
+    connection: &Connection,
+    key: &EntityKey,
+    after: Version,
+    limit: usize,
+) -> rusqlite::Result<Vec<Record>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT place.position, place.version, record.at, record.events
+         FROM place CROSS JOIN record ON record.position = place.position
+         WHERE place.entity = ?1 AND place.version > ?2 AND record.events IS NOT NULL
+         ORDER BY place.version LIMIT ?3",
+    )?;
+    let rows = statement.query_map(params![key.to_string(), signed(after.0), count(limit)], |row| {
+        Ok(Record {
+            position: number(row, 0)?,
+            key: key.clone(),
+            version: Version(number(row, 1)?),
+            at: Timestamp(number(row, 2)?),
+            events: json(row, 3)?,
+        })
+    })?;
+    rows.collect()
 }
 
 pub(super) fn last_position(connection: &Connection) -> rusqlite::Result<u64> {

@@ -1,3 +1,6 @@
+mod damage;
+mod trims;
+
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -237,6 +240,7 @@ async fn places_go_with_their_records() {
     }
     let nothing = Timestamp(0);
     let plan = TrimPlan {
+        now: START + Duration::from_secs(1),
         events_before: START + Duration::from_secs(1),
         events_per_entity: 1000,
         replies_before: nothing,
@@ -341,8 +345,18 @@ fn statements_use_their_indexes() {
     migrate::migrate(&mut connection).unwrap();
     for (sql, plan) in [
         (
-            "SELECT body FROM document WHERE (entity, document) > (?1, ?2) ORDER BY entity, document LIMIT ?3",
+            "SELECT body FROM document WHERE (entity, document) > (?1, ?2) ORDER BY entity, document",
             "SEARCH document USING PRIMARY KEY ((entity,document)>(?,?))",
+        ),
+        (
+            "SELECT body FROM document WHERE entity = ?1 AND document > ?2 ORDER BY document",
+            "SEARCH document USING PRIMARY KEY (entity=? AND document>?)",
+        ),
+        (
+            "SELECT record.events FROM place CROSS JOIN record ON record.position = place.position
+             WHERE place.entity = ?1 AND place.version > ?2 AND record.events IS NOT NULL ORDER BY place.version",
+            "SEARCH place USING PRIMARY KEY (entity=? AND version>?)\n\
+             SEARCH record USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (
             "SELECT head FROM document INDEXED BY document_live WHERE entity = ?1 AND live = 1 ORDER BY document",
@@ -354,15 +368,18 @@ fn statements_use_their_indexes() {
             "SEARCH place USING PRIMARY KEY (entity=?)\nSEARCH record USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (
-            "SELECT position, at FROM record WHERE replies IS NOT NULL ORDER BY position LIMIT ?1",
-            "SCAN record USING INDEX record_answered",
+            "SELECT position, at, events IS NOT NULL FROM record WHERE position > ?1 ORDER BY position",
+            "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)",
         ),
         (
-            "SELECT record.position FROM entity
-             CROSS JOIN place ON place.entity = entity.key AND place.version <= entity.version - ?1
+            "SELECT position, at, 1 FROM record WHERE replies IS NOT NULL AND position > ?1 ORDER BY position",
+            "SEARCH record USING INDEX record_answered (position>?)",
+        ),
+        (
+            "SELECT place.version, place.position, record.events IS NOT NULL FROM place
              CROSS JOIN record ON record.position = place.position
-             WHERE record.events IS NOT NULL LIMIT ?2",
-            "SCAN entity\nSEARCH place USING PRIMARY KEY (entity=? AND version<?)\n\
+             WHERE place.entity = ?1 AND place.version > ?2 AND place.version <= ?3 ORDER BY place.version",
+            "SEARCH place USING PRIMARY KEY (entity=? AND version>? AND version<?)\n\
              SEARCH record USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (

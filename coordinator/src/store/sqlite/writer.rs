@@ -17,8 +17,8 @@ use super::connection::sentence;
 use super::fold;
 use super::journal::{Part, Table, Waiting};
 use super::number::signed;
-use super::trim;
-use crate::store::{Chunk, CommitError, Fence, Receipt, TrimPlan, Trimmed, Version};
+use super::trim::{self, Passed, Step};
+use crate::store::{Chunk, CommitError, Fence, Receipt, TrimPlan, Version};
 
 /// Greatest group: requests, and bytes that they write.
 const GROUP: usize = 256;
@@ -45,7 +45,7 @@ pub(super) enum Work {
 /// What was written.
 enum Done {
     Committed(Version),
-    Trimmed(Trimmed),
+    Trimmed(Step),
     Written,
 }
 
@@ -78,6 +78,7 @@ impl Writer {
             waiting: Arc::clone(&waiting),
             unfolded: Vec::new(),
             table: Table::default(),
+            passed: Passed::default(),
         };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || pen.run(queue))?;
         Ok(Self { requests: Some(requests), thread: Some(thread), waiting })
@@ -99,9 +100,9 @@ impl Writer {
         self.send(Request { fence, work: Work::Commit(Box::new(batch)), receipt });
     }
 
-    pub(super) async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+    pub(super) async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Step, CommitError> {
         match self.ask(fence, Work::Trim(plan)).await? {
-            Done::Trimmed(trimmed) => Ok(trimmed),
+            Done::Trimmed(step) => Ok(step),
             _ => Err(mixed_up()),
         }
     }
@@ -150,6 +151,8 @@ struct Pen {
     unfolded: Vec<Part>,
     /// Where the young half's rows are; the old half's are in the other table.
     table: Table,
+    /// How far trims have come.
+    passed: Passed,
 }
 
 impl Pen {
@@ -219,12 +222,16 @@ impl Pen {
         self.fold()?;
         let Work::Trim(plan) = &request.work else { return Ok(Done::Written) };
         let stored = begin(&self.connection).map_err(failed)?;
-        let trimmed = match stored == request.fence {
-            true => trim::trim(&self.connection, plan).map_err(failed),
+        // Should the step fail, the next one begins anew.
+        let mut passed = std::mem::take(&mut self.passed);
+        let step = match stored == request.fence {
+            true => trim::trim(&self.connection, plan, &mut passed).map_err(failed),
             false => Err(CommitError::Fenced(stored.epoch)),
         };
-        let trimmed = trimmed.inspect_err(|_| roll_back(&self.connection))?;
-        commit(&self.connection).map(|()| Done::Trimmed(trimmed))
+        let step = step.inspect_err(|_| roll_back(&self.connection))?;
+        commit(&self.connection)?;
+        self.passed = passed;
+        Ok(Done::Trimmed(step))
     }
 
     /// Brings all that waits to the tables. Readers find it in memory until the tables have it.

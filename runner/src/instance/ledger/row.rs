@@ -92,12 +92,11 @@ impl Row {
     }
 
     /// Takes down how it ended. A reason that is given goes before what its program said.
-    pub fn ended(&mut self, ending: Ending, reason: String) -> What {
+    pub fn ended(&mut self, ending: Ending, reason: String) {
         self.state = State::Ended;
         self.exit = Some(ending.exit);
         self.reason = if reason.is_empty() { ending.reason } else { reason };
         self.usage = ending.usage;
-        self.end()
     }
 
     /// How it ended, as it is reported.

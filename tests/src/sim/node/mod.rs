@@ -89,8 +89,10 @@ pub struct Wish {
     pub number: u64,
     pub key: EntityKey,
     pub id: Uuid,
-    /// Whether a repeat has to get the same answer.
+    /// Whether it does something.
     pub changes: bool,
+    /// Whether the client asks the same again if it hears nothing, and then has to get the same answer.
+    pub repeated: bool,
     pub command: Value,
     pub timeout: Duration,
 }

@@ -53,8 +53,9 @@ enum Gathering {
     Peer(Back),
 }
 
-fn request(id: Uuid, changes: bool, timeout: Duration) -> Request {
-    Request { id, timeout, keep_reply: changes, changes }
+/// A request whose answer is kept, or one that needs none.
+fn request(id: Uuid, keep: bool, timeout: Duration) -> Request {
+    Request { id, timeout, keep_reply: keep, changes: keep }
 }
 
 impl Node {
@@ -78,11 +79,12 @@ impl Node {
         if broken == Some(Broken::RepeatsAreNewRequests) && trip.tries > 1 {
             trip.wish.id = new;
         }
-        let Wish { key, id: request_id, changes, command, .. } = trip.wish.clone();
-        let left = trip.errand.left(now);
+        let Wish { key, id: request_id, changes, repeated, command, timeout, .. } = trip.wish.clone();
+        let wanted = Request { id: request_id, timeout, keep_reply: changes && repeated, changes };
+        let may_be_done = trip.errand.may_be_done() && broken != Some(Broken::SentOnIsForgotten);
+        let request = wanted.again(trip.errand.left(now), may_be_done);
         match self.route(&key) {
             Route::Here => {
-                let request = request(request_id, changes, left);
                 self.post(&key, vec![Asked { request, mark: None, command, way: Way::Trip(id) }]);
             }
             Route::There(member) => {

@@ -35,8 +35,17 @@ impl World {
                 let id = Uuid::from_u128(self.ids.u128(..));
                 waiting.number += 1;
                 let timeout = Duration::from_micros(CLIENT_LIMIT);
-                let wish =
-                    Wish { client: number, number: waiting.number, key, id, changes, command, timeout };
+                let repeated = !matches!(waiting.client.role, Role::Sender { once: true, .. });
+                let wish = Wish {
+                    client: number,
+                    number: waiting.number,
+                    key,
+                    id,
+                    changes,
+                    repeated,
+                    command,
+                    timeout,
+                };
                 // One that does not know of the last failover answers as of what that has dropped.
                 if self.failovers == 0 || self.are_up_to_date() {
                     self.floors.insert(id, self.witness.floor(&wish.key));
@@ -59,9 +68,12 @@ impl World {
 
     pub(super) fn send(&mut self, client: usize, wish: Wish) {
         let node = self.any_node(client);
-        let (delays, clean) = self.network.carry(Place::Clients, Place::Node(node), self.now);
+        let (mut delays, clean) = self.network.carry(Place::Clients, Place::Node(node), self.now);
         if !clean {
             self.muddy.insert(wish.id);
+        }
+        if !wish.repeated {
+            delays.truncate(1);
         }
         let number = wish.number;
         for delay in delays {
@@ -141,11 +153,14 @@ impl World {
         }
     }
 
-    /// The same request again, through another node perhaps.
+    /// The same request again, through another node perhaps, unless the client asks once.
     pub(super) fn repeat(&mut self, client: usize) {
         let calm = self.phase == Phase::Calm;
         let waiting = &mut self.clients[client];
         let Some(open) = &mut waiting.open else { return };
+        if !open.wish.repeated {
+            return self.close(client, Outcome::Unknown);
+        }
         open.repeats += 1;
         // In a storm some give up, and never know.
         let insists = matches!(waiting.client.role, Role::Sender { .. });

@@ -222,7 +222,8 @@ impl World {
         let rng = |what: &str, number: usize| stream(seed, &format!("{what} {number}"));
         let mut clients: Vec<Client> = (0..lockers).map(|n| Client::locker(n, rng("locker", n))).collect();
         clients.extend((0..workers).map(|n| Client::worker(n, faults.worker_death, rng("worker", n))));
-        clients.extend((0..senders).map(|n| Client::sender(n, rng("sender", n))));
+        let once = self.config.senders_ask_once;
+        clients.extend((0..senders).map(|n| Client::sender(n, once, rng("sender", n))));
         if senders > 0 {
             clients.push(Client::reader(rng("reader", 0)));
         }

@@ -1,0 +1,90 @@
+//! A ledger that cannot be written for a while, as on a disk that is full, and what would be lost of an instance by that.
+
+use serde_json::json;
+use skein_runner::instance::ledger::{Row, State, What};
+use skein_shared::Code;
+use skein_shared::entity::RunnerCommand;
+
+use crate::stubborn::{begin, has_exited, instances, nth, reign, stubborn, told};
+
+use super::*;
+
+/// Has the ledger take no end of an instance, or take it again.
+fn refuse_ends(bed: &Bed, refuse: bool) {
+    let full = "CREATE TRIGGER full BEFORE UPDATE ON instance WHEN NEW.data ->> 'state' = 'ended'
+                BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let change = if refuse { full } else { "DROP TRIGGER full" };
+    rusqlite::Connection::open(bed.data().join("ledger.sqlite")).unwrap().execute_batch(change).unwrap();
+}
+
+/// Otherwise its agent would take it for alive for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_cannot_be_written_down_is_reported_once_it_can() {
+    let bed = Bed::new("while [ ! -e end ]; do sleep 0.02; done; exit 3");
+    let (instances, _, _lock) = instances(&bed, "late", stubborn("late", 0, false));
+    begin(&instances, 1).await;
+    refuse_ends(&bed, true);
+    fs::write(bed.work("end"), "").unwrap();
+    let is_there = async || {
+        let told = instances.tool(id(1), "ls", json!({})).await;
+        !told.is_err_and(|refusal| refusal.code == Code::NotFound)
+    };
+    let is_over = async { while is_there().await {} };
+    tokio::time::timeout(LIMIT, is_over).await.expect("its end");
+    assert_eq!(instances.live(), [id(1)], "nobody tries again");
+    refuse_ends(&bed, false);
+    let end = told(&instances, has_exited).await;
+    assert!(matches!(end.what, What::Exited { exit, .. } if exit.code == Some(3)), "{end:?}");
+    instances.leave().await;
+    assert_eq!(instances.ledger().reports(0, 10).await.unwrap().len(), 2, "it was said more than once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_leaves_though_it_cannot_write_an_end_down_and_its_next_start_finds_it_out() {
+    let bed = Bed::new("exec sleep 1000");
+    let (former, ledger, lock) = instances(&bed, "leaves", stubborn("leaves", 0, false));
+    begin(&former, 1).await;
+    refuse_ends(&bed, true);
+    tokio::time::timeout(LIMIT, former.leave()).await.expect("the runner can leave");
+    assert!(tree::marked(id(1)).is_empty());
+    drop((former, ledger, lock));
+
+    let (instances, _, _lock) = instances(&bed, "leaves", stubborn("leaves", 0, false));
+    let refused = instances.reconcile().await.unwrap_err().to_string();
+    assert!(refused.contains("the disk is full"), "{refused}");
+    refuse_ends(&bed, false);
+    instances.reconcile().await.unwrap();
+    let end = told(&instances, has_exited).await;
+    assert!(matches!(end.what, What::Exited { reason, .. } if reason.contains("while the runner was away")));
+    instances.leave().await;
+}
+
+/// However that came about.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_follows_any_more_ends_with_the_next_command() {
+    let bed = Bed::new("true");
+    let engine = stubborn("signals", 0, false);
+    let (instances, ledger, _lock) = instances(&bed, "signals", Arc::clone(&engine));
+    for number in [1, 2] {
+        let handle = engine.start(&spec(bed.folder.path(), id(number), "exec sleep 1000")).await.unwrap();
+        let row = Row::new(id(number).into(), "default".into(), "worker".into(), nth(2), "");
+        ledger.save(Row { state: State::Running, handle: Some(handle), ..row }, None).await.unwrap();
+    }
+    let forsaken = |number| id(number).to_owned();
+    let reason = String::new();
+    let stop = RunnerCommand::Stop { instance: forsaken(1), token: nth(3), reason, grace_ms: 0 };
+    // Of a former command.
+    let late = RunnerCommand::Thaw { instance: forsaken(2), token: nth(1) };
+    for command in [late, stop] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    let end = told(&instances, has_exited).await;
+    assert_eq!((end.instance.as_str(), end.token), (id(1), nth(3)));
+    assert!(tree::marked(id(1)).is_empty(), "it runs on");
+    assert!(is_running(id(2)));
+    let freeze = RunnerCommand::Freeze { instance: forsaken(2), token: nth(2) };
+    instances.command(freeze, "", &reign()).await.unwrap();
+    told(&instances, |report| report.instance == id(2) && has_exited(report)).await;
+    assert!(tree::marked(id(2)).is_empty(), "it runs on");
+    instances.leave().await;
+}

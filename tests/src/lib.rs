@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod coder;
 #[cfg(feature = "image-tests")]
 pub mod contained;
+pub mod deployed;
 pub mod docker;
 pub mod embeddings;
 pub mod engine;

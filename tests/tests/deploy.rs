@@ -1,51 +1,19 @@
-//! What `deploy/` says about the programs is true of them, and the chart refuses values that do not fit. Commands,
-//! flags and variables are looked up in the programs' own help.
+//! What `deploy/` says about the programs is true of them. Commands, flags and variables are looked up in the programs'
+//! own help, metrics where they are counted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
+use skein_tests::deployed::{text, texts};
 use skein_tests::up::{Folder, Up, binary};
-
-const CHART: &str = "deploy/helm/skein";
-/// Values that go through every branch of the chart.
-const EVERY_VALUE: &str = "tests/deploy/every_value.yaml";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests stand in the workspace").to_owned()
-}
-
-fn text(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-fn yaml(path: &str) -> Value {
-    serde_saphyr::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
 
 /// Every text below `deploy/`, with its path.
 fn deployed() -> Vec<(String, String)> {
-    let (base, mut found) = (root(), Vec::new());
-    let mut folders = vec![base.join("deploy")];
-    while let Some(folder) = folders.pop() {
-        // Who has tried the compose file has secrets here, which only their readers can open.
-        if folder.ends_with("compose/secrets") {
-            continue;
-        }
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(&base).unwrap().to_string_lossy().into_owned();
-                found.push((name, std::fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
+    let found = texts("deploy", "");
     assert!(found.len() > 15, "deploy/ has {} files", found.len());
     found
 }
@@ -72,7 +40,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         for program in ["skein ", "skein-runner "] {
             for (at, _) in spoken.match_indices(program) {
                 let before = &spoken[..at];
-                let starts = ["`", "-- ", "- ", "CMD ", "ExecStart=", "coordinator-1 "];
+                let starts = ["`", "'", "&& ", "-- ", "- ", "CMD ", "ExecStart=", "coordinator-1 "];
                 if before.is_empty() || starts.iter().any(|start| before.ends_with(start)) {
                     found.push(words(&spoken[at..]));
                 }
@@ -229,260 +197,91 @@ async fn every_probe_is_answered() -> Result<()> {
 
 // --- systemd ---
 
-#[test]
-fn every_unit_waits_until_its_program_says_that_it_works() {
-    let units: Vec<(String, String)> =
-        deployed().into_iter().filter(|(file, _)| file.ends_with(".service")).collect();
-    assert_eq!(units.len(), 4);
-    for (file, unit) in units {
-        assert!(unit.lines().any(|line| line == "Type=notify"), "{file}");
-        // Longer than a drain may take.
-        assert!(unit.lines().any(|line| line == "TimeoutStopSec=90"), "{file}");
+/// The units, by what they start: its words, and all lines.
+fn units() -> Vec<(Vec<String>, Vec<String>)> {
+    let mut found = Vec::new();
+    for (_, unit) in texts("deploy/systemd", ".service") {
+        let lines: Vec<String> = unit.lines().map(str::to_owned).collect();
+        let start = lines.iter().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).unwrap();
+        found.push((words(start), lines));
     }
-}
-
-// --- the chart ---
-
-/// Puts `over` over `under`, as Helm does.
-fn merge(under: &mut Value, over: &Value) {
-    match (under, over) {
-        (Value::Object(under), Value::Object(over)) => {
-            for (key, value) in over {
-                merge(under.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (under, over) => *under = over.clone(),
-    }
-}
-
-fn values(over: &Value) -> Value {
-    let mut values = yaml(&format!("{CHART}/values.yaml"));
-    merge(&mut values, over);
-    values
-}
-
-/// Values with one mistake each.
-fn mistakes() -> Vec<Value> {
-    vec![
-        json!({"coordinators": {"replicas": 0}}),
-        json!({"coordinators": {"replicas": "three"}}),
-        json!({"coordinators": {"replica": 3}}),
-        json!({"coordinators": {"terminationGracePeriodSeconds": 5}}),
-        json!({"coordinators": {"publicUrl": "skein.example"}}),
-        json!({"coordinators": {"persistence": {"size": "plenty"}}}),
-        json!({"coordinators": {"resources": {"requests": {"memory": "1 GiB"}}}}),
-        json!({"redis": {"durability": "sometimes"}}),
-        json!({"redis": {"url": "localhost:6379"}}),
-        json!({"redis": {"url": "http://redis"}}),
-        json!({"redis": {"existingSecret": ""}}),
-        json!({"redis": {"ports": []}}),
-        json!({"redis": {"tls": {"ca": "ca.pem"}}}),
-        json!({"authority": {"existingSecret": ""}}),
-        json!({"authority": {"days": 0}}),
-        json!({"image": {"runner": {"pullPolicy": "Sometimes"}}}),
-        json!({"ingress": {"sources": [{"name": "hub", "provider": "gitbub", "existingSecret": "s", "key": "k"}]}}),
-        json!({"ingress": {"sources": [{"name": "hub", "provider": "github"}]}}),
-        json!({"ingress": {"sources": [{"name": "hub", "provider": "github", "existingSecret": "s", "key": "k", "bot": ""}]}}),
-        json!({"runners": [{"name": "Runner 1", "existingSecret": "s", "key": "token"}]}),
-        json!({"runners": [{"name": "runner-1"}]}),
-        json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token", "slots": 0}]}),
-        json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token", "labels": {"a": "b,c"}}]}),
-        json!({"agents": {"a/b": "command = []"}}),
-        json!({"podDisruptionBudget": {"maxUnavailable": 0}}),
-        json!({"networkPolicy": {"clients": [{}]}}),
-        json!({"unheardOf": true}),
-    ]
+    assert_eq!(found.len(), 4);
+    found
 }
 
 #[test]
-fn the_charts_values_follow_its_schema_and_mistakes_are_refused() {
-    let schema: Value = serde_json::from_str(&text(&format!("{CHART}/values.schema.json"))).unwrap();
-    jsonschema::meta::validate(&schema).unwrap();
-    let schema = jsonschema::validator_for(&schema).unwrap();
-    for good in [json!({}), yaml(EVERY_VALUE)] {
-        let problems: Vec<String> =
-            schema.iter_errors(&values(&good)).map(|e| format!("{}: {e}", e.instance_path())).collect();
-        assert!(problems.is_empty(), "{}", problems.join("\n"));
-    }
-    for mistake in mistakes() {
-        assert!(!schema.is_valid(&values(&mistake)), "{mistake} is let through");
-    }
-}
-
-#[test]
-fn the_chart_is_of_this_version() {
-    let chart = yaml(&format!("{CHART}/Chart.yaml"));
-    assert_eq!(chart["appVersion"], json!(env!("CARGO_PKG_VERSION")));
-    assert!(
-        text("deploy/compose/compose.yaml")
-            .contains(&format!("${{SKEIN_VERSION:-{}}}", env!("CARGO_PKG_VERSION")))
-    );
-}
-
-/// The chart with these values as Helm renders it, or why it does not.
-fn rendered(over: &Value) -> Result<Vec<Value>, String> {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("values.json");
-    std::fs::write(&file, over.to_string()).unwrap();
-    let mut helm =
-        Command::new(std::env::var_os("SKEIN_TEST_HELM").expect("./tests/run installs Helm and says where"));
-    helm.arg("template")
-        .arg("flock")
-        .arg(root().join(CHART))
-        .arg("--namespace=geese")
-        .arg("--values")
-        .arg(file);
-    let output = helm.output().unwrap();
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    let text = String::from_utf8(output.stdout).unwrap();
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
-}
-
-fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    documents.iter().filter(|document| document["kind"] == json!(kind)).collect()
-}
-
-/// The pods of everything that has some.
-fn pods(documents: &[Value]) -> Vec<&Value> {
-    let kinds = ["StatefulSet", "Deployment", "DaemonSet"];
-    kinds
-        .iter()
-        .flat_map(|kind| of_kind(documents, kind))
-        .map(|document| &document["spec"]["template"])
-        .collect()
-}
-
-/// Whether labels have what a selector asks for.
-fn selects(selector: &Value, labels: &Value) -> bool {
-    let wanted = selector.get("matchLabels").unwrap_or(selector).as_object().unwrap();
-    wanted.iter().all(|(key, value)| &labels[key] == value)
-}
-
-#[test]
-fn the_chart_is_rendered_whole() {
-    for over in [json!({}), yaml(EVERY_VALUE)] {
-        let documents = rendered(&over).unwrap();
-        assert!(!documents.iter().any(|document| document.to_string().contains("hush")), "a secret is shown");
-        for pod in pods(&documents) {
-            pods_are_confined_and_end_gently(pod);
-        }
-        selectors_find_their_pods(&documents);
-        streams_go_to_every_coordinator(&documents, &values(&over));
-        settings_are_read(&documents);
-        secrets_are_mounted(&documents, &values(&over));
-    }
-}
-
-fn pods_are_confined_and_end_gently(pod: &Value) {
-    let spec = &pod["spec"];
-    assert_eq!(spec["securityContext"]["runAsNonRoot"], json!(true), "{pod}");
-    // Longer than a drain may take: a process that is killed leaves its leases behind.
-    assert!(spec["terminationGracePeriodSeconds"].as_u64().unwrap() >= 90, "{pod}");
-    for container in spec["containers"].as_array().unwrap() {
-        assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], json!(false), "{container}");
-        if container["name"] == json!("runner") {
-            continue;
-        }
-        for hook in ["startupProbe", "readinessProbe", "livenessProbe"] {
-            assert!(container[hook]["httpGet"]["path"].is_string(), "{} has no {hook}", container["name"]);
-        }
-        assert!(container["lifecycle"]["preStop"].is_object(), "{container}");
-    }
-}
-
-fn selectors_find_their_pods(documents: &[Value]) {
-    let pods = pods(documents);
-    for kind in ["Service", "PodDisruptionBudget"] {
-        let found = of_kind(documents, kind);
-        assert!(!found.is_empty(), "there is no {kind}");
-        for one in found {
-            let selector = &one["spec"]["selector"];
-            let selected = pods.iter().filter(|pod| selects(selector, &pod["metadata"]["labels"])).count();
-            assert_eq!(selected, 1, "{kind} {}: pods of one kind and no others", one["metadata"]["name"]);
-        }
-    }
-    let policies = of_kind(documents, "NetworkPolicy");
-    for pod in pods {
-        let held = |policy: &&Value| selects(&policy["spec"]["podSelector"], &pod["metadata"]["labels"]);
-        assert!(policies.iter().any(held), "no network policy holds {pod}");
-    }
-}
-
-fn streams_go_to_every_coordinator(documents: &[Value], values: &Value) {
-    let set = of_kind(documents, "StatefulSet")[0];
-    let (name, service) =
-        (set["metadata"]["name"].as_str().unwrap(), set["spec"]["serviceName"].as_str().unwrap());
-    let headless =
-        of_kind(documents, "Service").into_iter().find(|one| one["metadata"]["name"] == json!(service));
-    assert_eq!(headless.unwrap()["spec"]["clusterIP"], json!("None"));
-    let expected: Vec<String> = (0..values["coordinators"]["replicas"].as_u64().unwrap())
-        .map(|number| format!("http://{name}-{number}.{service}.geese.svc:7701"))
-        .collect();
-    let runners: Vec<&Value> = pods(documents)
-        .into_iter()
-        .map(|pod| &pod["spec"]["containers"][0])
-        .filter(|container| container["name"] == json!("runner"))
-        .collect();
-    assert_eq!(runners.len(), values["runners"].as_array().unwrap().len());
-    for runner in runners {
-        let variables = runner["env"].as_array().unwrap();
-        let coordinators = variables.iter().find(|one| one["name"] == json!("SKEIN_COORDINATORS")).unwrap();
-        assert_eq!(coordinators["value"], json!(expected.join(",")));
-    }
-}
-
-/// Every `config.toml` of the chart is one that a node takes, and every agent's definition is TOML.
-fn settings_are_read(documents: &[Value]) {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["github", "builds"] {
-        std::fs::write(folder.path().join(name), "a secret of a test").unwrap();
-    }
-    std::fs::create_dir(folder.path().join("slack")).unwrap();
-    std::fs::write(folder.path().join("slack/bot"), "xoxb-of-a-test").unwrap();
-    let place = folder.path().to_string_lossy().into_owned();
-    let mut count = 0;
-    for map in of_kind(documents, "ConfigMap") {
-        for (name, text) in map["data"].as_object().unwrap() {
-            let text = text.as_str().unwrap().replace("/run/skein/sources", &place);
-            let text = text.replace("/run/skein/secrets", &place);
-            if name == "config.toml" {
-                let file = folder.path().join(name);
-                std::fs::write(&file, text).unwrap();
-                skein_coordinator::config::load(&file, &skein_coordinator::config::Overrides::default())
-                    .unwrap();
-                count += 1;
-            } else {
-                assert!(text.contains("command = "), "{name} is cut short: {text}");
-            }
-        }
-    }
-    assert_eq!(count, 2);
-}
-
-/// With all who read settings, and with nobody else.
-fn secrets_are_mounted(documents: &[Value], values: &Value) {
-    let secrets = values["secrets"].as_array().unwrap();
-    for pod in pods(documents) {
-        let container = &pod["spec"]["containers"][0];
-        let mounted = |secret: &Value| {
-            let name = format!("secret-{}", secret.as_str().unwrap());
-            let place = format!("/run/skein/secrets/{}", secret.as_str().unwrap());
-            let volumes = pod["spec"]["volumes"].as_array().unwrap();
-            let mounts = container["volumeMounts"].as_array().unwrap();
-            volumes.iter().any(|one| one["name"] == name && one["secret"]["secretName"] == *secret)
-                && mounts.iter().any(|one| one["name"] == name && one["mountPath"] == place)
+fn every_unit_waits_until_its_program_says_that_it_works_and_has_time_to_end() {
+    for (command, lines) in units() {
+        let seconds = |name: &str| {
+            let set = lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            set.and_then(|seconds| seconds.parse::<u64>().ok())
         };
-        let wanted = if container["name"] == json!("runner") { 0 } else { secrets.len() };
-        assert_eq!(secrets.iter().filter(|secret| mounted(secret)).count(), wanted, "{pod}");
+        assert!(lines.iter().any(|line| line == "Type=notify"), "{command:?}");
+        // Longer than a drain may take: four steps of 20 s, of which the end of a runner has 15 s more.
+        let least = if command[1] == "up" { 95 } else { 80 };
+        assert!(seconds("TimeoutStopSec").is_some_and(|limit| limit > least), "{command:?}");
+        if command[0] == "skein" {
+            assert_eq!(seconds("TimeoutStartSec"), Some(300), "{command:?}");
+        }
     }
 }
 
+/// Each listens for runners, whatever its role.
 #[test]
-fn helm_refuses_mistakes() {
-    for mistake in mistakes() {
-        assert!(rendered(&mistake).is_err(), "{mistake} is rendered");
+fn a_coordinator_and_an_ingress_find_room_on_one_machine() {
+    let mut taken = BTreeSet::new();
+    for (command, _) in units().into_iter().filter(|(command, _)| command[1] == "serve") {
+        let flags = if command.contains(&"ingress".to_owned()) { 3 } else { 2 };
+        for flag in ["--listen", "--grpc", "--ingress"].into_iter().take(flags) {
+            let at = command.iter().position(|word| word == flag).map(|at| &command[at + 1]);
+            let port = at.unwrap_or_else(|| panic!("{command:?} has no {flag}")).rsplit(':').next();
+            assert!(taken.insert(port.unwrap().to_owned()), "{command:?}: {flag} is taken");
+        }
     }
+    assert_eq!(taken.len(), 5);
+}
+
+// --- metrics ---
+
+/// The names of metrics in a text.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let is_part = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    let words = text.split(|letter: char| !is_part(letter)).filter(|word| word.starts_with("skein_"));
+    words.map(str::to_owned).collect()
+}
+
+/// Those that the coordinator counts.
+fn counted() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (_, code) in texts("coordinator/src", ".rs") {
+        for begin in ["counter!(\"", "gauge!(\"", "histogram!(\"", "metric: \""] {
+            let names = code.split(begin).skip(1).filter_map(|rest| rest.split('"').next());
+            found.extend(names.filter(|name| name.starts_with("skein_")).map(str::to_owned));
+        }
+    }
+    assert!(found.len() > 20, "{found:?}");
+    found
+}
+
+#[test]
+fn every_metric_is_in_the_guide_and_what_the_alerts_ask_for_is_counted() {
+    let guide = text("docs/operators.md");
+    let (_, look) = guide.split_once("\n| metric | what it says |\n").expect("the guide lists the metrics");
+    let (table, _) = look.split_once("\n\n").expect("the table ends");
+    assert_eq!(metrics(table), counted(), "the guide has others than are counted");
+
+    let rules: Value = serde_saphyr::from_str(&text("deploy/prometheus/alerts.yaml")).unwrap();
+    let rules =
+        rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    let mut asked = BTreeSet::new();
+    for rule in rules {
+        assert!(rule["alert"].is_string() && rule["annotations"]["summary"].is_string(), "{rule}");
+        let expression = rule["expr"].as_str().unwrap();
+        let names = metrics(expression);
+        assert!(!names.is_empty() || expression.starts_with("up{"), "{rule}");
+        asked.extend(names);
+    }
+    assert!(asked.len() > 5, "{asked:?}");
+    let unknown: Vec<_> = asked.difference(&counted()).cloned().collect();
+    assert!(unknown.is_empty(), "nobody counts {unknown:?}");
 }

@@ -16,6 +16,8 @@ fn dockerfiles() -> PathBuf {
 /// What the steps of the images need of their base.
 const PROGRAMS: [&str; 5] = ["groupadd", "id", "install", "sh", "useradd"];
 const FILES: &str = "/bin/sh /etc/group /etc/login.defs /etc/passwd";
+/// What of `ca-certificates.crt` is looked for in the image.
+const TRUSTED: &str = "-----BEGIN CERTIFICATE-----";
 
 /// Any with glibc and `useradd` does.
 enum Base {
@@ -57,6 +59,7 @@ async fn docker(arguments: &[&str]) -> Result<String> {
 async fn build(program: &str, file: &str) -> Result<String> {
     let context = tempfile::tempdir()?;
     std::fs::copy(binary(program), context.path().join(program))?;
+    std::fs::write(context.path().join("ca-certificates.crt"), TRUSTED)?;
     let tag = format!("{program}-test:{}", std::process::id());
     let base = Base::of(&binary(program)).await?;
     let (file, base_is) = (dockerfiles().join(file), format!("BASE={}", base.name()));
@@ -102,6 +105,11 @@ async fn look(container: &str) -> Result<()> {
         ensure!(answer.status().is_success(), "{path} at {port} is answered with {}", answer.status());
     }
     ensure!(docker(&["exec", container, "id", "--user"]).await? == "10001");
+    // The base that is packed has none: those of the context are there then.
+    let trusted = tempfile::tempdir()?;
+    let place = format!("{container}:/etc/ssl/certs/ca-certificates.crt");
+    docker(&["cp", &place, &trusted.path().to_string_lossy()]).await?;
+    ensure!(std::fs::read_to_string(trusted.path().join("ca-certificates.crt"))?.contains(TRUSTED));
     docker(&["stop", "--time", "90", container]).await?;
     let code = docker(&["inspect", "--format", "{{.State.ExitCode}}", container]).await?;
     ensure!(code == "0", "it ended with {code}");

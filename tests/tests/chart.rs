@@ -1,0 +1,317 @@
+//! The chart is rendered whole, what it makes fits together, and it refuses values that do not.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use skein_runner::credentials::{Credentials, Reference};
+use skein_tests::deployed::{root, text};
+
+const CHART: &str = "deploy/helm/skein";
+/// Values that go through every branch of the chart.
+const EVERY_VALUE: &str = "tests/deploy/every_value.yaml";
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Puts `over` over `under`, as Helm does.
+fn merge(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+fn values(over: &Value) -> Value {
+    let mut values = yaml(&format!("{CHART}/values.yaml"));
+    merge(&mut values, over);
+    values
+}
+
+/// Values with one mistake each.
+fn mistakes() -> Vec<Value> {
+    vec![
+        json!({"coordinators": {"replicas": 0}}),
+        json!({"coordinators": {"replicas": "three"}}),
+        json!({"coordinators": {"replica": 3}}),
+        json!({"coordinators": {"terminationGracePeriodSeconds": 5}}),
+        json!({"coordinators": {"publicUrl": "skein.example"}}),
+        json!({"coordinators": {"persistence": {"size": "plenty"}}}),
+        json!({"coordinators": {"resources": {"requests": {"memory": "1 GiB"}}}}),
+        json!({"redis": {"durability": "sometimes"}}),
+        json!({"redis": {"url": "localhost:6379"}}),
+        json!({"redis": {"url": "http://redis"}}),
+        json!({"redis": {"existingSecret": ""}}),
+        json!({"redis": {"ports": []}}),
+        json!({"redis": {"tls": {"ca": "ca.pem"}}}),
+        json!({"authority": {"existingSecret": ""}}),
+        json!({"authority": {"days": 0}}),
+        json!({"image": {"runner": {"pullPolicy": "Sometimes"}}}),
+        json!({"ingress": {"sources": [{"name": "hub", "provider": "gitbub", "existingSecret": "s", "key": "k"}]}}),
+        json!({"ingress": {"sources": [{"name": "hub", "provider": "github"}]}}),
+        json!({"ingress": {"sources": [{"name": "hub", "provider": "github", "existingSecret": "s", "key": "k", "bot": ""}]}}),
+        json!({"runners": [{"name": "Runner 1", "existingSecret": "s", "key": "token"}]}),
+        json!({"runners": [{"name": "runner-1"}]}),
+        json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token", "slots": 0}]}),
+        json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token", "labels": {"a": "b,c"}}]}),
+        json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token", "credentials": [{"name": "k"}]}]}),
+        json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token",
+            "credentials": [{"name": "../k", "existingSecret": "s", "key": "k"}]}]}),
+        json!({"agents": {"a/b": "command = []"}}),
+        json!({"podDisruptionBudget": {"maxUnavailable": 0}}),
+        json!({"networkPolicy": {"clients": [{}]}}),
+        json!({"unheardOf": true}),
+    ]
+}
+
+#[test]
+fn the_charts_values_follow_its_schema_and_mistakes_are_refused() {
+    let schema: Value = serde_json::from_str(&text(&format!("{CHART}/values.schema.json"))).unwrap();
+    jsonschema::meta::validate(&schema).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    for good in [json!({}), yaml(EVERY_VALUE)] {
+        let problems: Vec<String> =
+            schema.iter_errors(&values(&good)).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+    for mistake in mistakes() {
+        assert!(!schema.is_valid(&values(&mistake)), "{mistake} is let through");
+    }
+}
+
+#[test]
+fn the_chart_is_of_this_version() {
+    let chart = yaml(&format!("{CHART}/Chart.yaml"));
+    assert_eq!(chart["appVersion"], json!(env!("CARGO_PKG_VERSION")));
+    assert!(
+        text("deploy/compose/compose.yaml")
+            .contains(&format!("${{SKEIN_VERSION:-{}}}", env!("CARGO_PKG_VERSION")))
+    );
+}
+
+/// The chart with these values as Helm renders it, or why it does not.
+fn rendered(over: &Value) -> Result<Vec<Value>, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.json");
+    std::fs::write(&file, over.to_string()).unwrap();
+    let mut helm =
+        Command::new(std::env::var_os("SKEIN_TEST_HELM").expect("./tests/run installs Helm and says where"));
+    helm.arg("template")
+        .arg("flock")
+        .arg(root().join(CHART))
+        .arg("--namespace=geese")
+        .arg("--values")
+        .arg(file);
+    let output = helm.output().unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    documents.iter().filter(|document| document["kind"] == json!(kind)).collect()
+}
+
+/// The pods of everything that has some.
+fn pods(documents: &[Value]) -> Vec<&Value> {
+    let kinds = ["StatefulSet", "Deployment", "DaemonSet"];
+    kinds
+        .iter()
+        .flat_map(|kind| of_kind(documents, kind))
+        .map(|document| &document["spec"]["template"])
+        .collect()
+}
+
+/// Whether labels have what a selector asks for.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let wanted = selector.get("matchLabels").unwrap_or(selector).as_object().unwrap();
+    wanted.iter().all(|(key, value)| &labels[key] == value)
+}
+
+#[test]
+fn the_chart_is_rendered_whole() {
+    for over in [json!({}), yaml(EVERY_VALUE)] {
+        let documents = rendered(&over).unwrap();
+        assert!(!documents.iter().any(|document| document.to_string().contains("hush")), "a secret is shown");
+        for pod in pods(&documents) {
+            pods_are_confined_and_end_gently(pod);
+        }
+        selectors_find_their_pods(&documents);
+        streams_go_to_every_coordinator(&documents, &values(&over));
+        settings_are_read(&documents);
+        secrets_are_mounted(&documents, &values(&over));
+        credentials_are_found(&documents, &values(&over));
+    }
+}
+
+fn pods_are_confined_and_end_gently(pod: &Value) {
+    let spec = &pod["spec"];
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], json!(true), "{pod}");
+    // Longer than a drain may take: a process that is killed leaves its leases behind.
+    assert!(spec["terminationGracePeriodSeconds"].as_u64().unwrap() >= 90, "{pod}");
+    for container in spec["containers"].as_array().unwrap() {
+        assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], json!(false), "{container}");
+        if container["name"] == json!("runner") {
+            continue;
+        }
+        for hook in ["startupProbe", "readinessProbe", "livenessProbe"] {
+            assert!(container[hook]["httpGet"]["path"].is_string(), "{} has no {hook}", container["name"]);
+        }
+        assert!(container["lifecycle"]["preStop"].is_object(), "{container}");
+    }
+}
+
+fn selectors_find_their_pods(documents: &[Value]) {
+    let pods = pods(documents);
+    for kind in ["Service", "PodDisruptionBudget"] {
+        let found = of_kind(documents, kind);
+        assert!(!found.is_empty(), "there is no {kind}");
+        for one in found {
+            let selector = &one["spec"]["selector"];
+            let selected = pods.iter().filter(|pod| selects(selector, &pod["metadata"]["labels"])).count();
+            assert_eq!(selected, 1, "{kind} {}: pods of one kind and no others", one["metadata"]["name"]);
+        }
+    }
+    let policies = of_kind(documents, "NetworkPolicy");
+    for pod in pods {
+        let held = |policy: &&Value| selects(&policy["spec"]["podSelector"], &pod["metadata"]["labels"]);
+        assert!(policies.iter().any(held), "no network policy holds {pod}");
+    }
+}
+
+fn streams_go_to_every_coordinator(documents: &[Value], values: &Value) {
+    let set = of_kind(documents, "StatefulSet")[0];
+    let (name, service) =
+        (set["metadata"]["name"].as_str().unwrap(), set["spec"]["serviceName"].as_str().unwrap());
+    let headless =
+        of_kind(documents, "Service").into_iter().find(|one| one["metadata"]["name"] == json!(service));
+    assert_eq!(headless.unwrap()["spec"]["clusterIP"], json!("None"));
+    let expected: Vec<String> = (0..values["coordinators"]["replicas"].as_u64().unwrap())
+        .map(|number| format!("http://{name}-{number}.{service}.geese.svc:7701"))
+        .collect();
+    let runners: Vec<&Value> = pods(documents)
+        .into_iter()
+        .map(|pod| &pod["spec"]["containers"][0])
+        .filter(|container| container["name"] == json!("runner"))
+        .collect();
+    assert_eq!(runners.len(), values["runners"].as_array().unwrap().len());
+    for runner in runners {
+        let variables = runner["env"].as_array().unwrap();
+        let coordinators = variables.iter().find(|one| one["name"] == json!("SKEIN_COORDINATORS")).unwrap();
+        assert_eq!(coordinators["value"], json!(expected.join(",")));
+    }
+}
+
+/// Every `config.toml` of the chart is one that a node takes, and every agent's definition is TOML.
+fn settings_are_read(documents: &[Value]) {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["github", "builds"] {
+        std::fs::write(folder.path().join(name), "a secret of a test").unwrap();
+    }
+    std::fs::create_dir(folder.path().join("slack")).unwrap();
+    std::fs::write(folder.path().join("slack/bot"), "xoxb-of-a-test").unwrap();
+    let place = folder.path().to_string_lossy().into_owned();
+    let mut count = 0;
+    for map in of_kind(documents, "ConfigMap") {
+        for (name, text) in map["data"].as_object().unwrap() {
+            let text = text.as_str().unwrap().replace("/run/skein/sources", &place);
+            let text = text.replace("/run/skein/secrets", &place);
+            if name == "config.toml" {
+                let file = folder.path().join(name);
+                std::fs::write(&file, text).unwrap();
+                skein_coordinator::config::load(&file, &skein_coordinator::config::Overrides::default())
+                    .unwrap();
+                count += 1;
+            } else {
+                assert!(text.contains("command = "), "{name} is cut short: {text}");
+            }
+        }
+    }
+    assert_eq!(count, 2);
+}
+
+/// With all who read settings, and with nobody else.
+fn secrets_are_mounted(documents: &[Value], values: &Value) {
+    let secrets = values["secrets"].as_array().unwrap();
+    for pod in pods(documents) {
+        let container = &pod["spec"]["containers"][0];
+        let mounted = |secret: &Value| {
+            let name = format!("secret-{}", secret.as_str().unwrap());
+            let place = format!("/run/skein/secrets/{}", secret.as_str().unwrap());
+            let volumes = pod["spec"]["volumes"].as_array().unwrap();
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            volumes.iter().any(|one| one["name"] == name && one["secret"]["secretName"] == *secret)
+                && mounts.iter().any(|one| one["name"] == name && one["mountPath"] == place)
+        };
+        let wanted = if container["name"] == json!("runner") { 0 } else { secrets.len() };
+        assert_eq!(secrets.iter().filter(|secret| mounted(secret)).count(), wanted, "{pod}");
+    }
+}
+
+/// What a runner's agents may be lent lies where the runner looks for it.
+fn credentials_are_found(documents: &[Value], values: &Value) {
+    for runner in values["runners"].as_array().unwrap() {
+        let pods = pods(documents);
+        let pod =
+            pods.iter().find(|pod| pod["metadata"]["labels"]["skein/runner"] == runner["name"]).unwrap();
+        let container = &pod["spec"]["containers"][0];
+        let set = container["env"].as_array().unwrap().iter();
+        let folder = set.clone().find(|one| one["name"] == json!("SKEIN_RUNNER_CREDENTIALS"));
+        let named = |one: &Value, name: &str| one["name"] == json!(name);
+        let mount =
+            container["volumeMounts"].as_array().unwrap().iter().find(|one| named(one, "credentials"));
+        assert_eq!(folder.map(|one| &one["value"]), mount.map(|one| &one["mountPath"]), "{pod}");
+        let volume = pod["spec"]["volumes"].as_array().unwrap().iter().find(|one| named(one, "credentials"));
+
+        let there = volume.map(projected).unwrap_or_default();
+        let text = |one: &Value, key: &str, or: &str| one[key].as_str().unwrap_or(or).to_owned();
+        let wanted = runner["credentials"].as_array().into_iter().flatten().map(|one| {
+            let reference =
+                format!("{}:{}", text(one, "name", ""), text(one, "instance", "default")).parse().unwrap();
+            (reference, vec![text(one, "field", "token")])
+        });
+        assert_eq!(there, wanted.collect(), "{pod}");
+    }
+}
+
+/// The credentials that a runner finds in a volume, which Kubernetes fills behind links that it can change at once.
+fn projected(volume: &Value) -> BTreeMap<Reference, Vec<String>> {
+    let place = tempfile::tempdir().unwrap();
+    let behind = place.path().join("..2026");
+    for source in volume["projected"]["sources"].as_array().unwrap() {
+        let path = source["secret"]["items"][0]["path"].as_str().unwrap();
+        let file = behind.join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "a secret of a test").unwrap();
+    }
+    symlink("..2026", place.path().join("..data")).unwrap();
+    for entry in behind.read_dir().unwrap() {
+        let name = entry.unwrap().file_name();
+        symlink(Path::new("..data").join(&name), place.path().join(name)).unwrap();
+    }
+    let found = Credentials::new(place.path().to_owned());
+    let listed = found.list().unwrap();
+    for reference in listed.keys() {
+        found.read(reference).unwrap();
+    }
+    listed
+}
+
+#[test]
+fn helm_refuses_mistakes() {
+    for mistake in mistakes() {
+        assert!(rendered(&mistake).is_err(), "{mistake} is rendered");
+    }
+}

@@ -70,6 +70,9 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     // The crash leaves its leases behind; who has its folder has its name, and need not wait for their end.
     let up = serve(&server, up.kill().await?).await?;
     is_all_there(&up, &token, &task).await?;
+    let (log, part) = (up.log()?, "takes part in the cluster shards=");
+    ensure!(log.contains(part), "{log}");
+    ensure!(!log.contains(&format!("{part}0")), "it began before it had taken its shards again: {log}");
 
     // Another machine, which has nothing but Redis and the keys.
     let old = up.terminate().await?;

@@ -50,6 +50,8 @@ struct Both {
     kept: usize,
     /// Documents with names of their own.
     made: u64,
+    /// When the last batch was made. An entity's time never goes back.
+    now: u64,
 }
 
 fn keys() -> Vec<EntityKey> {
@@ -83,6 +85,7 @@ impl Both {
             refused: 0,
             kept: 0,
             made: 0,
+            now: BEGIN,
         }
     }
 
@@ -213,7 +216,8 @@ impl Both {
 
     fn batch(&mut self, key: EntityKey, expected: Version) -> Batch {
         let (rng, made) = (&mut self.rng, &mut self.made);
-        let at = Timestamp(BEGIN + rng.u64(0..1_000_000));
+        self.now += rng.u64(0..10_000);
+        let at = Timestamp(self.now);
         let documents = (0..rng.usize(0..3)).map(|_| {
             // Only what has a name of its own is known to be new.
             let new = rng.u8(0..4) == 0;

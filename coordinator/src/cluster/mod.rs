@@ -172,15 +172,19 @@ impl Cluster {
     /// Waits until every shard that anybody can have has an owner, at most for `limit`. Says whether it came to that.
     pub async fn settled(&self, limit: Duration) -> bool {
         let mut changes = self.changes();
-        tokio::time::timeout(limit, changes.wait_for(|_| self.table.is_settled()))
+        let is_settled = |_: &u64| self.table.is_settled(&self.settings.id, |shard| self.has(shard));
+        tokio::time::timeout(limit, changes.wait_for(is_settled))
             .await
             .is_ok_and(|seen| seen.is_ok())
     }
 
     /// Whether every shard has an owner that can be asked, as far as this node knows.
     pub fn is_whole(&self) -> bool {
-        let held = self.store.held();
-        self.table.is_whole(&self.settings.id, |shard| held.fence(shard) != Fence::NONE)
+        self.table.is_whole(&self.settings.id, |shard| self.has(shard))
+    }
+
+    fn has(&self, shard: Shard) -> bool {
+        self.store.held().fence(shard) != Fence::NONE
     }
 
     /// What this node says of itself.
@@ -197,8 +201,7 @@ impl Cluster {
     /// Where something for an entity goes.
     pub fn route(&self, key: &EntityKey) -> Route {
         let shard = Shard::of(key);
-        let held = self.store.held().fence(shard) != Fence::NONE;
-        self.table.route(shard, &self.settings.id, held)
+        self.table.route(shard, &self.settings.id, self.has(shard))
     }
 
     /// Changes when the owners of shards or the members do.

@@ -82,10 +82,13 @@ impl Known {
         Shard::all().all(|shard| self.route(shard, me, held(shard)) != Route::Nowhere)
     }
 
-    /// Whether every shard that anybody can have has an owner.
-    pub fn is_settled(&self) -> bool {
-        let is_settled = |lease: &Lease| lease.held || lease.unreadable;
-        self.leases.len() == usize::from(SHARDS) && self.leases.iter().all(is_settled)
+    /// Whether every shard that anybody can have has an owner. Whoever was `me` in an earlier life has none: a node that
+    /// crashed is about to take its shards again.
+    pub fn is_settled(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
+        let is_settled = |(shard, lease): (Shard, &Lease)| {
+            lease.unreadable || held(shard) || (lease.held && lease.owner != me)
+        };
+        self.leases.len() == usize::from(SHARDS) && Shard::all().zip(&self.leases).all(is_settled)
     }
 
     fn member(&self, id: &str) -> Option<Arc<Member>> {
@@ -131,8 +134,8 @@ impl Table {
         self.lock().is_whole(me, held)
     }
 
-    pub(super) fn is_settled(&self) -> bool {
-        self.lock().is_settled()
+    pub(super) fn is_settled(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
+        self.lock().is_settled(me, held)
     }
 
     /// Each member with its shards and their epochs.
@@ -190,10 +193,10 @@ mod tests {
         let mut leases = vec![of("b"); usize::from(SHARDS)];
         leases[7] = Lease::default();
         known.leases_are(leases.clone());
-        assert!(!known.is_settled(), "somebody can take it");
+        assert!(!known.is_settled("a", |_| false), "somebody can take it");
         leases[7].unreadable = true;
         known.leases_are(leases);
-        assert!(known.is_settled() && !known.is_whole("a", |_| false));
+        assert!(known.is_settled("a", |_| false) && !known.is_whole("a", |_| false));
     }
 
     #[test]
@@ -209,7 +212,8 @@ mod tests {
         assert!(!known.is_whole("a", |_| false), "it has lost what the leases say is its own");
         // It has died: its leases end a while after nobody asks it any more.
         known.members_are(vec![member("a")]);
-        assert!(!known.is_whole("a", own) && known.is_settled());
+        assert!(!known.is_whole("a", own) && known.is_settled("a", own));
+        assert!(!known.is_settled("a", |_| false), "it takes again what it had before it crashed");
         assert!(known.is_whole("a", |_| true), "it has taken them");
     }
 

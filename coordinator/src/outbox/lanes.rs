@@ -47,7 +47,7 @@ impl Fate {
     pub fn of(entry: &OutboxEntry, outcome: Result<(), Refusal>, now: Timestamp) -> Self {
         let Err(refusal) = outcome else { return Fate::Delivered };
         match refusal.code {
-            Code::Overloaded | Code::Unavailable | Code::NotOwner | Code::Unknown => Self::later(entry, now),
+            code if code.is_passing() => Self::later(entry, now),
             // The target cannot be loaded: its effects wait until it is repaired.
             Code::Internal if refusal.retry_after_ms.is_some() => Self::later(entry, now),
             Code::Internal => Fate::Dead(refusal.message),

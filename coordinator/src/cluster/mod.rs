@@ -173,9 +173,7 @@ impl Cluster {
     pub async fn settled(&self, limit: Duration) -> bool {
         let mut changes = self.changes();
         let is_settled = |_: &u64| self.table.is_settled(&self.settings.id, |shard| self.has(shard));
-        tokio::time::timeout(limit, changes.wait_for(is_settled))
-            .await
-            .is_ok_and(|seen| seen.is_ok())
+        tokio::time::timeout(limit, changes.wait_for(is_settled)).await.is_ok_and(|seen| seen.is_ok())
     }
 
     /// Whether every shard has an owner that can be asked, as far as this node knows.

@@ -102,7 +102,7 @@ impl Entities {
     /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
     /// in, save that a command at which the entity fails is refused by itself.
     ///
-    /// The outcomes are those of [`Entities::ask`]; `invalid_argument` when a command is none of this kind's. Nothing
+    /// The outcomes are those of [`Entities::ask`]; `internal` when a command is none of this kind's. Nothing
     /// is tried twice: what comes to nothing stays in the outbox. What was decided in another life of the store than the
     /// one on which the entity's node relies is not taken in.
     pub async fn deliver(

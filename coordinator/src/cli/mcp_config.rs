@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use skein_shared::Code;
 use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{CliError, Common, token};
@@ -79,6 +79,10 @@ async fn member(common: &Common, name: &Name) -> Result<Option<Uuid>, CliError> 
     };
     let members = client::list(&mut admin, "agents", common.swarm.as_str(), u32::MAX).await?;
     let found = members.rows.iter().find(|member| member["name"] == name.as_str());
+    if found.is_none() && members.rebuilding {
+        let problem = "not all members can be listed yet, so nobody knows whether one has the name; try again in a moment, or say which agent it is with --agent";
+        return Err(Refusal::new(Code::Unavailable, problem).into());
+    }
     Ok(found.and_then(|member| member["id"].as_str()?.parse().ok()))
 }
 

@@ -23,6 +23,7 @@ use super::line::{Outcome, UNDER_WAY};
 use super::refusals::{failed, moving, panicked, restarting};
 use super::replies::Replies;
 use super::request::Request;
+use super::timers::Time;
 use crate::by_kind;
 use crate::store::{Batch, CommitError, EventRecord, Fence, Loaded, Mark, TimerChange, Version};
 
@@ -214,7 +215,8 @@ impl<E: Entity, T> Desk<E, T> {
                 }
             }
         }
-        draft.timer = self.timer_change(now, draft.is_empty());
+        let by = Time { now, wall }.for_timers_of(&self.key);
+        draft.timer = self.timer_change(by, draft.is_empty());
         if draft.is_empty() {
             return Begun::Answers(self.answer_behind(answers));
         }
@@ -336,7 +338,8 @@ impl<E: Entity, T> Desk<E, T> {
         }
     }
 
-    /// The stored timer may be earlier than needed, never later; so most commits leave it alone.
+    /// The stored timer may be earlier than needed, never later; so most commits leave it alone. `now` is the time by which
+    /// it is due.
     fn timer_change(&mut self, now: Timestamp, idle: bool) -> TimerChange {
         let fired = self.timer.is_some_and(|due| due <= now);
         let change = match (self.entity.next_wake(), self.timer) {

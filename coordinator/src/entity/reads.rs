@@ -106,7 +106,9 @@ impl Entities {
         let Some(router) = &self.shared().router else { return own.await };
         let shards = Shards::watched(&router.cluster);
         let call = write(&NodeCall::List(Box::new(query.clone())))?;
-        let others = router.cluster.others();
+        let mut others = router.cluster.others();
+        // Who only passes on what comes from outside has no entities.
+        others.retain(|member| !member.passes_on);
         let asked = others.iter().map(|member| router.cluster.forward(member, None, PART, call.clone()));
         let (own, others) = tokio::join!(own, join_all(asked));
         let (rows, mut freshness) = own?;

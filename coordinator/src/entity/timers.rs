@@ -65,7 +65,7 @@ pub struct Time {
 impl Time {
     /// By which an entity's timers are due. Schedules go by the wall, which is ahead once the machine has slept or its
     /// clock was put forward; where it is behind, they wait by themselves.
-    fn for_timers_of(self, key: &EntityKey) -> Timestamp {
+    pub(super) fn for_timers_of(self, key: &EntityKey) -> Timestamp {
         match key.kind {
             Kind::Schedules => self.now.max(self.wall),
             _ => self.now,

@@ -251,14 +251,14 @@ pub(super) fn own_token(
         instance: None,
         lifetime: token::OWN,
     };
-    keys.issue(claims, clock.now()).map(|issued| issued.text().to_owned())
+    keys.issue(claims, clock.wall()).map(|issued| issued.text().to_owned())
 }
 
 /// Writes the operator's token at the first start, and anew when the keys no longer know it.
 pub(super) fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) -> Result<(), StartError> {
     let path = layout.operator_token();
     let known =
-        std::fs::read_to_string(&path).is_ok_and(|text| keys.verify(text.trim(), clock.now()).is_ok());
+        std::fs::read_to_string(&path).is_ok_and(|text| keys.verify(text.trim(), clock.wall()).is_ok());
     if known {
         return Ok(());
     }

@@ -145,7 +145,7 @@ impl Sharing {
         // What nodes say of themselves has all rights of an operator; a token that was handed to somebody may have fewer.
         let is_whole =
             |who: &Principal| policy::require(who, Right::Administer).is_ok() && who.view.is_none();
-        let verify = move |token: &str| keys.verify(token, clock.now()).is_ok_and(|who| is_whole(&who));
+        let verify = move |token: &str| keys.verify(token, clock.wall()).is_ok_and(|who| is_whole(&who));
         let door = Door { cluster: self.cluster, tenants, verify: Arc::new(verify), stop: stop.clone() };
         tasks.spawn("peers", door::serve(self.listener, door));
         tasks.spawn("shards", quiet(ownership::follow(entities.clone(), stop)));

@@ -261,7 +261,9 @@ impl Machine {
         // Whatever the last one has left running.
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         self.shared.engine.let_go(&self.handle);
-        self.row.stage = next;
+        // What follows runs, however the last one stood.
+        self.endpoint.release();
+        (self.row.state, self.row.stage) = (State::Running, next);
         match launch_stage(&self.shared, &mut self.row, &definition).await {
             Ok(handle) => {
                 self.handle = handle;

@@ -273,14 +273,18 @@ impl Instances {
 
     /// Ends what should live and is followed by nobody: it would keep its slot for ever.
     fn end_forsaken(self: &Arc<Self>, mut row: Row) {
-        let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
+        let (instances, instance) = (Arc::clone(self), row.instance.clone());
         self.adopt(&instance, |_| async move {
             tracing::error!(instance = row.instance, "nobody looks after it any more; ending it");
-            while let Err(problem) = shared.engine.sweep(&row.instance).await {
+            while let Err(problem) = instances.shared.engine.sweep(&row.instance).await {
                 tracing::error!(instance = row.instance, %problem, "what is left of it was not ended; tried again");
+                // The next start of a runner that leaves finds it.
+                if instances.tasks.is_closed() {
+                    return None;
+                }
                 tokio::time::sleep(REST).await;
             }
-            shared.clear(&row.instance).await;
+            instances.shared.clear(&row.instance).await;
             row.state = State::Ended;
             row.exit = row.exit.or(Some(Exit::default()));
             row.reason = "its runner has lost sight of it".to_owned();

@@ -378,6 +378,29 @@ async fn what_cannot_be_frozen_without_a_lease_is_killed_as_often_as_it_takes() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hook_after_what_has_died_without_a_lease_waits_for_one() {
+    let bed = Bed::with(DEAF, "hooks = { post = [\"echo gone > gone\"] }");
+    let (instances, _, _lock) = instances(&bed, "unleased", stubborn("unleased", 0, false));
+    begin(&instances, 1).await;
+    bed.written("up").await;
+    instances.silence();
+    until(|| is_frozen(id(1)).then_some(())).await;
+    let agent: Vec<u32> = tree::marked(id(1)).iter().map(|process| process.pid).collect();
+    // As the kernel does for want of memory.
+    for pid in &agent {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    let is_hook = |process: &Process| !agent.contains(&process.pid);
+    until(|| (is_frozen(id(1)) && tree::marked(id(1)).iter().all(is_hook)).then_some(())).await;
+    assert!(!bed.work("gone").exists());
+    instances.verdict([]);
+    told(&instances, has_exited).await;
+    assert!(bed.work("gone").exists());
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_thawed_is_killed_as_often_as_it_takes() {
     let bed = Bed::new(DEAF);
     let (instances, _, _lock) = instances(&bed, "unthawed", unreached("unthawed", 0, 1));

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use skein_shared::entity::Signal;
+use skein_shared::entity::{Entity, Signal};
+use skein_shared::schedules::{Command as Schedule, Create, Schedules};
+use skein_shared::time::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
+use crate::entity::desk::{Begun, Desk, Pending};
 use crate::entity::timers;
+use crate::store::{Fence, Loaded};
 
 fn pump(node: &Node) -> DropGuard {
     let stop = CancellationToken::new();
@@ -130,4 +134,31 @@ async fn a_thousand_leases_kept_by_heartbeats_cost_a_handful_of_commits_a_minute
     let tasks = node.store.live(&pool(), "task/", 10_000).await.unwrap();
     let leased = tasks.iter().filter(|document| document.head.contains("in_progress")).count();
     assert_eq!(leased, 1_000, "every lease was kept");
+}
+
+/// Makes a batch of one command, and commits it.
+fn decide(desk: &mut Desk<Schedules, ()>, command: Schedule, now: u64, wall: u64) -> TimerChange {
+    let request = Request::once(Uuid::now_v7());
+    assert!(desk.take_in(vec![Pending { request, mark: None, command, ticket: () }]).is_empty());
+    let Begun::Batch(batch) = desk.begin(Timestamp(now), Timestamp(wall), Uuid::now_v7()) else {
+        panic!("there is something to commit")
+    };
+    assert!(desk.committed(Ok(Version(batch.expected.0 + 1))).is_some_and(|done| done.is_ok()));
+    batch.timer
+}
+
+/// The pump looks at the wall too, so that a timer which was passed by it alone would be due for ever.
+#[test]
+fn what_has_fired_by_the_wall_is_set_anew_by_it() {
+    const HOUR: u64 = 3_600_000;
+    let key = EntityKey::of(Kind::Schedules, &swarm());
+    let entity = Schedules::empty(&key);
+    let mut desk = Desk::new(key, Fence::NONE, Timestamp(0), (entity, Loaded::default()));
+    let every_hour = Create { interval_ms: Some(HOUR), ..Create::new("hourly", "do it") };
+    let made = decide(&mut desk, Schedule::Create(Box::new(every_hour)), 10 * HOUR, 10 * HOUR);
+    assert_eq!(made, TimerChange::Set(Timestamp(11 * HOUR)));
+    // The machine has slept for five hours, which its own clock does not count.
+    let fired = decide(&mut desk, Schedule::Tick, 10 * HOUR + 1, 15 * HOUR + 1);
+    let TimerChange::Set(next) = fired else { panic!("{fired:?}") };
+    assert!(next > Timestamp(15 * HOUR + 1) && next <= Timestamp(16 * HOUR + 1), "{next:?}");
 }

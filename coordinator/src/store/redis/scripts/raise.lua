@@ -12,8 +12,9 @@ if not last then
   return redis.error_reply('it is no number')
 end
 local life, position = redis.call('HGET', KEYS[2], 'life'), math.max(last, tonumber(ARGV[3]))
--- In a store into which nobody has written yet there is nothing to read.
-if life ~= ARGV[2] and (life or position > 0) then
+-- In a store into which nobody has written yet there is nothing to read. Whoever has read further than is known here comes
+-- from before a copy that was restored, and was not alone in that.
+if (life ~= ARGV[2] and (life or position > 0)) or tonumber(ARGV[3]) > last then
   position = position + tonumber(ARGV[4])
 end
 if position > last then

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use skein_coordinator::cluster::member::FORMAT;
+use skein_coordinator::entity::Clock;
+use skein_coordinator::store::sqlite::Sqlite;
 use skein_shared::time::Timestamp;
 use skein_tests::mcp::Client;
 use skein_tests::up::{Folder, Up, binary};
@@ -343,7 +345,10 @@ async fn a_node_whose_clock_was_ahead_says_until_when_time_stands_still_and_work
     let up = Up::start().await?;
     up.skein(&["task", "create", "before"]).await?;
     let folder = up.terminate().await?;
-    let store = rusqlite::Connection::open(folder.data().join("store.db"))?;
+    let path = folder.data().join("store.db");
+    // What waits in the journal comes to its place as the store opens.
+    drop(Sqlite::open(&path, Clock::start().wall())?);
+    let store = rusqlite::Connection::open(&path)?;
     let written = store.execute("UPDATE entity SET at = at + 86400000", [])?;
     let until: i64 = store.query_row("SELECT max(at) FROM entity", [], |row| row.get(0))?;
     drop(store);

@@ -39,7 +39,6 @@ use redis::cmd;
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
-use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -52,7 +51,7 @@ use batch::Prepared;
 use connection::{Connection, at, key_of};
 use door::Door;
 pub use generation::Generation;
-use generation::Reliance;
+use generation::{REPLACED, Reliance};
 use held::Held;
 use incident::{Incident, Incidents, LostWrites};
 use lease::Leases;
@@ -250,7 +249,7 @@ impl Redis {
 
     /// Writes down, for people to read, what this process acknowledged and the server does not have any more.
     async fn tell_losses(&self, at: Timestamp) -> Result<(), StoreError> {
-        let until = Instant::now();
+        let until = self.recent.end_life();
         let mut standing = self.reader.standing(&self.recent.entities()).await?;
         for (key, versions) in self.recent.doubtful(&standing) {
             let made = match self.reader.records_of(&key, versions).await {
@@ -349,12 +348,10 @@ impl Store for Redis {
             Ok(prepared) => prepared,
             Err(problem) => return receipt.give(Err(problem)),
         };
-        let recent = Arc::clone(&self.recent);
+        let (recent, life) = (Arc::clone(&self.recent), self.recent.life());
         let receipt = Receipt::new(move |outcome| {
-            if outcome.is_ok() {
-                recent.note(&batch);
-            }
-            receipt.give(outcome);
+            let noted = outcome.is_err() || recent.note(&batch, life);
+            receipt.give(if noted { outcome } else { Err(CommitError::Unknown(REPLACED.to_owned())) });
         });
         self.writer.commit(fence, prepared, receipt);
     }

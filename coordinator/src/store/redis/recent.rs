@@ -1,7 +1,7 @@
 //! What this process acknowledged lately, so that it can be told what a failover threw away.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,17 @@ pub(super) const KEEP: Duration = Duration::from_secs(30);
 /// Under a load that makes more of them in that time, only the last ones are kept.
 const MOST: usize = 50_000;
 
-/// Acknowledged batches of the last half minute, oldest first.
+/// Acknowledged batches of the last half minute.
 #[derive(Default)]
-pub(super) struct Recent(Mutex<VecDeque<Acknowledged>>);
+pub(super) struct Recent(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// Oldest first.
+    all: VecDeque<Acknowledged>,
+    /// Rises when it is looked for what is lost: whatever the server answers to what was sent before would be missed.
+    life: u64,
+}
 
 struct Acknowledged {
     when: Instant,
@@ -52,11 +60,21 @@ pub struct LostWrites {
 }
 
 impl Recent {
-    /// Takes note of a batch that was acknowledged.
-    pub(super) fn note(&self, batch: &Batch) {
+    /// For what is sent now.
+    pub(super) fn life(&self) -> u64 {
+        self.lock().life
+    }
+
+    /// Takes note of a batch that was acknowledged and sent in this life. False if that is over: then nobody may take it for
+    /// acknowledged.
+    pub(super) fn note(&self, batch: &Batch, life: u64) -> bool {
         let now = Instant::now();
         let documents = batch.documents.iter().map(|change| change.key().to_owned()).collect();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
+        if inner.life != life {
+            return false;
+        }
+        let all = &mut inner.all;
         while all.front().is_some_and(|oldest| now - oldest.when > KEEP || all.len() >= MOST) {
             all.pop_front();
         }
@@ -68,11 +86,24 @@ impl Recent {
             at: batch.at,
             documents,
         });
+        true
+    }
+
+    /// Takes nothing more that was sent before. Gives the moment up to which all is known.
+    pub(super) fn end_life(&self) -> Instant {
+        let mut inner = self.lock();
+        inner.life += 1;
+        Instant::now()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The entities of which something was acknowledged.
     pub(super) fn entities(&self) -> Vec<EntityKey> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.lock();
+        let all = &inner.all;
         let mut keys: Vec<EntityKey> = all.iter().map(|one| one.key.clone()).collect();
         keys.sort();
         keys.dedup();
@@ -85,7 +116,8 @@ impl Recent {
         &self,
         standing: &BTreeMap<EntityKey, Standing>,
     ) -> BTreeMap<EntityKey, Vec<Version>> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.lock();
+        let all = &inner.all;
         let mut doubtful: BTreeMap<EntityKey, Vec<Version>> = BTreeMap::new();
         for one in all.iter() {
             if standing.get(&one.key).is_some_and(|stands| stands.version > one.version) {
@@ -98,7 +130,8 @@ impl Recent {
     /// What the store does not have any more of what was acknowledged up to a moment, given how the entities stand there.
     /// Each version builds on the one before it, so what comes behind one that is gone is gone too.
     pub(super) fn lost(&self, until: Instant, standing: &BTreeMap<EntityKey, Standing>) -> Vec<LostWrites> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.lock();
+        let all = &inner.all;
         let acknowledged = || all.iter().take_while(|one| one.when <= until);
         let mut gone: BTreeMap<&EntityKey, Version> = BTreeMap::new();
         for one in acknowledged().filter(|one| standing.get(&one.key).is_none_or(|stands| stands.lacks(one)))
@@ -128,7 +161,7 @@ impl Recent {
 
     /// Forgets what was acknowledged up to a moment, once what is lost of it was told.
     pub(super) fn forget(&self, until: Instant) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| one.when > until);
+        self.lock().all.retain(|one| one.when > until);
     }
 }
 
@@ -189,7 +222,7 @@ mod tests {
             (Kind::Lockspace, 1, &["lock/x"]),
             (Kind::Inboxes, 0, &["message/1"]),
         ] {
-            recent.note(&batch(kind, expected, documents));
+            assert!(recent.note(&batch(kind, expected, documents), 0));
         }
         assert_eq!(recent.entities().len(), 3);
         // The pool was thrown back to its fifth version; another one has written a second of the lockspace since; of
@@ -211,7 +244,7 @@ mod tests {
     async fn what_another_owner_has_written_over_is_lost_though_its_version_was_passed() {
         let recent = Recent::default();
         for expected in 4..8 {
-            recent.note(&batch(Kind::Pool, expected, &[&format!("task/{expected}")]));
+            recent.note(&batch(Kind::Pool, expected, &[&format!("task/{expected}")]), 0);
         }
         let (pool, mut stands) = standing(Kind::Pool, 20, 77);
         let lost = |stands: &Standing| {
@@ -228,12 +261,23 @@ mod tests {
         assert_eq!(lost(&stands), None);
     }
 
+    #[tokio::test]
+    async fn what_is_answered_while_the_lost_is_looked_for_is_not_acknowledged() {
+        let recent = Recent::default();
+        let (sent, late) = (recent.life(), batch(Kind::Pool, 5, &["task/b"]));
+        assert!(recent.note(&batch(Kind::Pool, 4, &["task/a"]), sent));
+        let until = recent.end_life();
+        assert!(!recent.note(&late, sent), "it would be told to nobody");
+        assert_eq!(recent.lost(until, &BTreeMap::new())[0].documents, ["task/a"]);
+        assert!(recent.note(&late, recent.life()));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nothing_is_kept_for_long() {
         let recent = Recent::default();
-        recent.note(&batch(Kind::Pool, 0, &[]));
+        recent.note(&batch(Kind::Pool, 0, &[]), 0);
         tokio::time::advance(KEEP + Duration::from_secs(1)).await;
-        recent.note(&batch(Kind::Lockspace, 0, &[]));
+        recent.note(&batch(Kind::Lockspace, 0, &[]), 0);
         assert_eq!(recent.entities(), [key(Kind::Lockspace)]);
     }
 }

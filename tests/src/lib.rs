@@ -28,6 +28,7 @@ pub mod sim;
 pub mod slack;
 pub mod stage;
 pub mod stored;
+pub mod tasks;
 pub mod up;
 pub mod webhook;
 pub mod workload;

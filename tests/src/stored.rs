@@ -1,9 +1,11 @@
 //! What tests of the store in Redis commit to it.
 
+use std::time::Duration;
+
 use serde_json::json;
 use skein_coordinator::entity::Clock;
 use skein_coordinator::store::redis::shard::Shard;
-use skein_coordinator::store::redis::{Options, Redis};
+use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{Batch, CommitError, EventRecord, OutboxEffect, Store, TimerChange, Version};
 use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
@@ -81,4 +83,28 @@ pub fn sending() -> Batch {
     let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
     let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
     Batch { outbox: vec![effect], ..batch(0) }
+}
+
+/// Why a server is refused.
+///
+/// # Panics
+/// When it is taken.
+pub async fn refusal(url: &str, durability: Durability) -> String {
+    let options = Options { durability, ..options(url) };
+    Redis::open(&options, wall()).await.err().expect("it is refused").to_string()
+}
+
+/// Sends until there is a definite answer, as the host of an entity does.
+///
+/// # Errors
+/// As [`commit`], when nothing was written for good.
+pub async fn settle(store: &Redis, expected: u64) -> Result<Version, CommitError> {
+    loop {
+        match commit(store, expected).await {
+            Err(CommitError::Unknown(_) | CommitError::Failed(_)) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            definite => return definite,
+        }
+    }
 }

@@ -307,6 +307,9 @@ async fn rotate(nodes: &[&Up], step: &[&str]) -> Result<()> {
 async fn nodes_that_run_go_on_trusting_one_another_when_their_keys_are_replaced() -> Result<()> {
     let (cluster, first) = Cluster::start(SETTINGS).await?;
     let second = cluster.join().await?;
+    let unprepared = first.run(&["token", "rotate-keys"]).await?;
+    let said = String::from_utf8_lossy(&unprepared.stderr).into_owned();
+    ensure!(!unprepared.status.success() && said.contains("--prepare"), "{said}");
     for step in [&["--prepare"][..], &[], &["--retire"]] {
         rotate(&[&first, &second], step).await?;
     }

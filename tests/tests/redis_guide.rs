@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
-use serde_json::{Value, json};
 use skein_tests::cluster::Cluster;
 use skein_tests::deployed::text;
-use skein_tests::mcp::Client;
 use skein_tests::redis::{Server, until};
 use skein_tests::redis_cluster::RedisCluster;
 use skein_tests::sentinel::Watched;
+use skein_tests::tasks::{agent, create, create_again, listed};
 use skein_tests::up::{Folder, Up, binary};
 use tokio::process::Command;
 
@@ -41,34 +40,6 @@ fn as_user(url: &str) -> String {
     url.replacen("://", &format!("://skein:{PASSWORD}@"), 1)
 }
 
-async fn agent(node: &Up) -> Result<Client> {
-    let client = Client::new(&node.mcp, &node.token("worker", "lena").await?);
-    let joined = client.call("join-swarm", json!({"name": "lena", "maxTasks": 20})).await?;
-    ensure!(joined["success"] == json!(true), "{joined}");
-    Ok(client)
-}
-
-async fn create(client: &Client, text: &str) -> Result<()> {
-    let made = client.call("task-action", json!({"action": "create", "task": text})).await?;
-    ensure!(made["success"] == json!(true), "{made}");
-    Ok(())
-}
-
-/// Creates a task as soon as that can be done.
-async fn create_again(node: &Up, client: &Client, text: &str) -> Result<()> {
-    node.until("a task can be created again", async || Ok(create(client, text).await.ok())).await
-}
-
-/// The texts of all tasks.
-async fn listed(node: &Up) -> Result<Vec<String>> {
-    let rows = node.skein(&["tasks", "list", "--json"]).await?;
-    let rows = rows.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
-    let mut texts: Vec<String> =
-        rows.iter().map(|row| row["task"].as_str().unwrap_or_default().to_owned()).collect();
-    texts.sort();
-    Ok(texts)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_that_the_guide_gives_are_enough_for_all_that_nodes_do() -> Result<()> {
     let rights = rights()?;
@@ -77,7 +48,7 @@ async fn the_rights_that_the_guide_gives_are_enough_for_all_that_nodes_do() -> R
     let mut server = Server::in_memory_with(&settings).await?;
     let url = format!("{}?user=skein&pass={PASSWORD}", server.url());
     let node = Up::serve_in(Folder::new()?, &["--redis", &url]).await?;
-    let lena = agent(&node).await?;
+    let (lena, _) = agent(&node).await?;
     create(&lena, "before").await?;
     // It makes its connections anew, and ends what was under way on those before.
     let mut redis = server.connection().await?;
@@ -111,36 +82,30 @@ async fn exported(folder: &Folder, file: &Path, redis: &str) -> Result<()> {
     Ok(())
 }
 
-/// A node that answers when a replica has what it answers for.
-async fn replicated(url: &str) -> Result<Up> {
+/// A node that answers when a replica has what it answers for works on once its server is gone.
+async fn outlives(url: &str, kill: impl Future<Output = Result<()>>) -> Result<()> {
     let settings = "[store]\ndurability = \"replicated\"\n";
-    Up::serve_in(Folder::new()?.configured(settings)?, &["--redis", &as_user(url)]).await
+    let node = Up::serve_in(Folder::new()?.configured(settings)?, &["--redis", &as_user(url)]).await?;
+    let (lena, _) = agent(&node).await?;
+    create(&lena, "before").await?;
+    kill.await?;
+    create_again(&node, &lena, "after").await?;
+    ensure!(listed(&node).await? == ["after", "before"]);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_that_the_guide_gives_are_enough_behind_sentinels() -> Result<()> {
     let mut redis = Watched::start().await?;
     redis.tell(&let_in()?).await?;
-    let node = replicated(&redis.url()).await?;
-    let lena = agent(&node).await?;
-    create(&lena, "before").await?;
-    redis.kill_the_primary().await?;
-    create_again(&node, &lena, "after").await?;
-    ensure!(listed(&node).await? == ["after", "before"]);
-    Ok(())
+    outlives(&redis.url(), redis.kill_the_primary()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_that_the_guide_gives_are_enough_in_a_redis_cluster() -> Result<()> {
     let mut redis = RedisCluster::start().await?;
     redis.tell(&let_in()?).await?;
-    let node = replicated(&redis.url()).await?;
-    let lena = agent(&node).await?;
-    create(&lena, "before").await?;
-    redis.kill_the_owner().await?;
-    create_again(&node, &lena, "after").await?;
-    ensure!(listed(&node).await? == ["after", "before"]);
-    Ok(())
+    outlives(&redis.url(), redis.kill_the_owner()).await
 }
 
 /// Waits until `INFO` says all of this.
@@ -180,7 +145,7 @@ async fn start_from(server: &mut Server, dump: &[u8]) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_redis_is_restored_as_the_guide_says() -> Result<()> {
     let (mut cluster, node) = Cluster::start(SETTINGS).await?;
-    let lena = agent(&node).await?;
+    let (lena, _) = agent(&node).await?;
     create(&lena, "before").await?;
     let log = cluster.server.snapshot()?;
     tell(&cluster.server, &["BGSAVE"]).await?;

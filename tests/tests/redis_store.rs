@@ -8,24 +8,16 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use serde_json::json;
-use skein_coordinator::alarms::{Alarms, Kind};
 use skein_coordinator::store::conformance::contents;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, StoredReply, Version};
 use skein_shared::time::Timestamp;
-use skein_tests::ports;
-use skein_tests::process;
-use skein_tests::redis::{Make, Server};
-use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
+use skein_tests::redis::Server;
+use skein_tests::stored::{batch, commit, key, open, options, pool, refusal, sending, settle, wall};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-
-async fn refusal(server: &Server, durability: Durability) -> String {
-    let options = Options { durability, ..options(&server.url()) };
-    Redis::open(&options, wall()).await.err().expect("it is refused").to_string()
-}
 
 /// Whoever needs a connection may be one of many futures, and be left alone while their owner waits for something else.
 #[tokio::test]
@@ -50,18 +42,6 @@ async fn versions(store: &Redis) -> Vec<u64> {
     let records = store.records(0, 100).await.unwrap();
     assert!(records.windows(2).all(|pair| pair[0].position < pair[1].position));
     records.iter().map(|record| record.version.0).collect()
-}
-
-/// Sends until there is a definite answer, as the host of an entity does.
-async fn settle(store: &Redis, expected: u64) -> Result<Version, CommitError> {
-    loop {
-        match commit(store, expected).await {
-            Err(CommitError::Unknown(_) | CommitError::Failed(_)) => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            definite => return definite,
-        }
-    }
 }
 
 #[tokio::test]
@@ -151,14 +131,14 @@ async fn a_server_that_would_lose_or_forget_is_refused() {
         let () = cmd("CONFIG").arg("SET").arg(name).arg(value).query_async(&mut connection).await.unwrap();
     };
     set("maxmemory-policy", "allkeys-lru").await;
-    assert!(refusal(&server, Durability::Always).await.contains("set `maxmemory-policy noeviction`"));
+    assert!(refusal(&server.url(), Durability::Always).await.contains("set `maxmemory-policy noeviction`"));
     set("maxmemory-policy", "noeviction").await;
     set("appendfsync", "everysec").await;
-    assert!(refusal(&server, Durability::Always).await.contains("set `appendfsync always`"));
+    assert!(refusal(&server.url(), Durability::Always).await.contains("set `appendfsync always`"));
     Redis::open(&Options { durability: Durability::Everysec, ..options(&server.url()) }, wall())
         .await
         .unwrap();
-    assert!(refusal(&server, Durability::Replicated).await.contains("needs a replica"));
+    assert!(refusal(&server.url(), Durability::Replicated).await.contains("needs a replica"));
     let late = Redis::open(&options(&server.url()), Timestamp(wall().0 + 3_600_000)).await;
     assert!(late.err().is_some());
     set("appendfsync", "always").await;
@@ -166,7 +146,7 @@ async fn a_server_that_would_lose_or_forget_is_refused() {
     assert!(late.err().unwrap().0.contains("clock"));
     let mut connection = server.connection().await.unwrap();
     let () = connection.hset("{skein}:cluster", "shards", 128).await.unwrap();
-    let said = refusal(&server, Durability::Always).await;
+    let said = refusal(&server.url(), Durability::Always).await;
     assert!(said.contains("shards 128") && said.contains("another database"), "{said}");
 }
 
@@ -414,102 +394,4 @@ async fn what_a_former_owner_has_delivered_is_the_next_ones_to_take_out() {
     assert_eq!((again.len(), again[0].sequence), (1, 1), "it goes again");
     second.delivered(vec![again[0].place()]).await.unwrap();
     assert_eq!(second.outbox(0, 10).await.unwrap(), []);
-}
-
-async fn replication(connection: &mut MultiplexedConnection) -> String {
-    cmd("INFO").arg("replication").query_async(connection).await.unwrap()
-}
-
-/// A primary, and a replica that follows it, both of one make.
-async fn pair(make: Make, of_the_replica: &[&str]) -> (Server, Server) {
-    let port = ports::free().unwrap().to_string();
-    let settings = ["--port", &port, "--repl-diskless-sync-delay", "0", "--appendonly", "yes"];
-    let primary = Server::start_as(make, &settings).await.unwrap();
-    let place = format!("127.0.0.1 {port}");
-    let replica = Server::start_as(make, &[&["--replicaof", &place], of_the_replica].concat()).await.unwrap();
-    let mut connection = primary.connection().await.unwrap();
-    while !replication(&mut connection).await.contains("state=online") {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    (primary, replica)
-}
-
-async fn wants_a_replica(primary: &Server) {
-    let set = cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(1).to_owned();
-    let () = set.query_async(&mut primary.connection().await.unwrap()).await.unwrap();
-}
-
-fn replicated(primary: &Server, alarms: &Alarms) -> Options {
-    Options {
-        durability: Durability::Replicated,
-        answer: Duration::from_secs(2),
-        alarms: alarms.clone(),
-        ..options(&primary.url())
-    }
-}
-
-fn shown(alarms: &Alarms) -> Vec<(Kind, String)> {
-    alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.problem)).collect()
-}
-
-async fn version_at(server: &Server) -> Option<String> {
-    server.connection().await.unwrap().hget(key("entity:pool/default"), "version").await.unwrap()
-}
-
-#[tokio::test]
-async fn what_is_replicated_waits_for_the_replica() {
-    let (primary, replica) = pair(Make::Redis, &[]).await;
-    assert!(refusal(&primary, Durability::Replicated).await.contains("min-replicas-to-write 1"));
-    wants_a_replica(&primary).await;
-    assert!(refusal(&replica, Durability::Everysec).await.contains("name the primary"));
-
-    let alarms = Alarms::default();
-    let store = Redis::open(&replicated(&primary, &alarms), wall()).await.unwrap();
-    assert_eq!(commit(&store, 0).await, Ok(Version(1)));
-    assert_eq!(shown(&alarms), []);
-    assert_eq!(version_at(&replica).await.as_deref(), Some("1"), "the replica has it before the answer");
-    process::freeze(replica.id().unwrap()).await.unwrap();
-    let answer = commit(&store, 1).await;
-    process::thaw(replica.id().unwrap()).unwrap();
-    assert!(matches!(&answer, Err(CommitError::Unknown(said)) if said.contains("no replica")), "{answer:?}");
-    let [(Kind::StoreUnconfirmed, said)] = &shown(&alarms)[..] else { panic!("{:?}", shown(&alarms)) };
-    assert!(said.contains("see that the replicas run"), "{said}");
-    assert_eq!(settle(&store, 1).await, Ok(Version(2)));
-    assert_eq!(shown(&alarms), []);
-    drop(replica);
-    // The server counts its replicas once a second.
-    let mut connection = primary.connection().await.unwrap();
-    while !replication(&mut connection).await.contains("min_slaves_good_slaves:0") {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let answer = commit(&store, 2).await;
-    assert!(
-        matches!(&answer, Err(CommitError::Failed(said)) if said.contains("too few replicas")),
-        "{answer:?}"
-    );
-}
-
-/// A server that can be asked for it is (`WAITAOF`, from version 7.2 on): a replica that has a write in memory alone
-/// would lose it with its power.
-#[tokio::test]
-async fn what_is_replicated_waits_for_the_log_of_the_replica_where_the_server_can_say() {
-    let (primary, replica) = pair(Make::Valkey, &["--appendonly", "yes", "--appendfsync", "always"]).await;
-    wants_a_replica(&primary).await;
-    let alarms = Alarms::default();
-    let store = Redis::open(&replicated(&primary, &alarms), wall()).await.unwrap();
-    // A replica that has just begun to follow writes its log anew first.
-    assert_eq!(settle(&store, 0).await, Ok(Version(1)));
-    assert_eq!((shown(&alarms), version_at(&replica).await.as_deref()), (Vec::new(), Some("1")));
-
-    let mut connection = replica.connection().await.unwrap();
-    let log = |on: &str| cmd("CONFIG").arg("SET").arg("appendonly").arg(on).to_owned();
-    let () = log("no").query_async(&mut connection).await.unwrap();
-    let answer = commit(&store, 1).await;
-    assert!(matches!(&answer, Err(CommitError::Unknown(said)) if said.contains("in its log")), "{answer:?}");
-    assert_eq!(version_at(&replica).await.as_deref(), Some("2"), "it has it in memory");
-    let [(Kind::StoreUnconfirmed, said)] = &shown(&alarms)[..] else { panic!("{:?}", shown(&alarms)) };
-    assert!(said.contains("appendonly yes"), "{said}");
-    let () = log("yes").query_async(&mut connection).await.unwrap();
-    assert_eq!(settle(&store, 1).await, Ok(Version(2)));
-    assert_eq!(shown(&alarms), []);
 }

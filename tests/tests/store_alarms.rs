@@ -13,6 +13,7 @@ use skein_tests::cluster::{Cluster, Status, alarm, all_is_well, number};
 use skein_tests::mcp::Client;
 use skein_tests::process;
 use skein_tests::redis::Server;
+use skein_tests::tasks::{agent, create, create_again, listed};
 use skein_tests::up::Up;
 use tokio::time::Instant;
 
@@ -22,30 +23,10 @@ const LEASE: Duration = Duration::from_secs(4);
 /// How often to look for what must not come.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// An agent that has joined, and its token.
-async fn agent(node: &Up) -> Result<(Client, String)> {
-    let token = node.token("worker", "lena").await?;
-    let client = Client::new(&node.mcp, &token);
-    let joined = client.call("join-swarm", json!({"name": "lena", "maxTasks": 20})).await?;
-    ensure!(joined["success"] == json!(true), "{joined}");
-    Ok((client, token))
-}
-
-async fn create(client: &Client, text: &str) -> Result<()> {
-    let made = client.call("task-action", json!({"action": "create", "task": text})).await?;
-    ensure!(made["success"] == json!(true), "{made}");
-    Ok(())
-}
-
 /// Why a task was not created.
 async fn refusal(client: &Client, text: &str) -> Result<String> {
     let refused = create(client, text).await.err().context("it was created")?;
     Ok(format!("{refused:#}"))
-}
-
-/// Creates a task as soon as that can be done.
-async fn create_again(node: &Up, client: &Client, text: &str) -> Result<()> {
-    node.until("a task can be created again", async || Ok(create(client, text).await.ok())).await
 }
 
 /// After a task `before` another one is made, nothing is wrong any more, and nothing else was written. Whoever reads finds
@@ -57,16 +38,6 @@ async fn goes_on(node: &Up, token: &str) -> Result<()> {
     let there = listed(node).await?;
     ensure!(there == ["after", "before"], "{there:?}");
     Ok(())
-}
-
-/// The texts of all tasks.
-async fn listed(node: &Up) -> Result<Vec<String>> {
-    let rows = node.skein(&["tasks", "list", "--json"]).await?;
-    let rows = rows.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
-    let mut texts: Vec<String> =
-        rows.iter().map(|row| row["task"].as_str().unwrap_or_default().to_owned()).collect();
-    texts.sort();
-    Ok(texts)
 }
 
 async fn set_memory(cluster: &Cluster, limit: u64) -> Result<()> {

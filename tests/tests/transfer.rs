@@ -72,6 +72,13 @@ async fn a_swarm_moves_to_redis_and_back() -> Result<()> {
 
     let server = Server::start().await?;
     let away = keys_of(&home)?;
+    let nothing = away.path().join("nothing.jsonl").to_string_lossy().into_owned();
+    let empty = skein(&away, &["export", &nothing, "--redis", &server.url()]).await?;
+    let said = String::from_utf8_lossy(&empty.stderr).into_owned();
+    ensure!(!empty.status.success() && said.contains("restore Redis from a copy"), "{said}");
+    let mut redis = server.connection().await?;
+    let left: usize = redis::cmd("DBSIZE").query_async(&mut redis).await?;
+    ensure!(left == 0 && !std::fs::exists(&nothing)?, "an export has made a store of an empty Redis");
     let imported = state(&skein(&away, &["import", &file, "--redis", &server.url()]).await?)?;
     ensure!(imported == exported, "{imported} is not {exported}");
     let again = skein(&away, &["import", &file, "--redis", &server.url()]).await?;

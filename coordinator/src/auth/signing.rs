@@ -85,8 +85,14 @@ impl KeyFile {
         Ok(())
     }
 
-    /// Lets the next key sign, and a new one if none was prepared.
-    pub(super) fn rotate(&mut self) -> io::Result<()> {
+    /// Lets the next key sign. If none was prepared, makes it where the keys are nobody else's.
+    pub(super) fn rotate(&mut self, are_shared: bool) -> io::Result<()> {
+        if are_shared && self.next.is_none() {
+            return Err(io::Error::other(
+                "several coordinators share these keys, and the others would refuse what a key signs that they do not know; \
+                 make it with --prepare, and copy keys.json to all of them first",
+            ));
+        }
         self.prepare()?;
         self.ed25519.splice(0..0, self.next.take());
         Ok(())

@@ -183,7 +183,7 @@ impl Keys {
         let mut file = KeyFile::read(dir)?;
         match step {
             Rotation::Prepare => file.prepare()?,
-            Rotation::Rotate => file.rotate()?,
+            Rotation::Rotate { are_shared } => file.rotate(are_shared)?,
             Rotation::Retire => file.retire(),
         }
         file.replace(dir)?;
@@ -261,8 +261,8 @@ impl Keys {
 pub enum Rotation {
     /// Makes the next key, which verifies and does not sign yet.
     Prepare,
-    /// Lets the next key sign.
-    Rotate,
+    /// Lets the next key sign, which has to be prepared where several coordinators share the keys.
+    Rotate { are_shared: bool },
     /// Forgets all keys that sign no more.
     Retire,
 }

@@ -17,7 +17,7 @@ use crate::entity::Clock;
 use crate::vault::{self, Vault};
 
 /// The authority's own key, which no node needs.
-const CA_KEY: &str = "ca.key";
+pub(super) const CA_KEY: &str = "ca.key";
 /// What signs the tokens of the cluster.
 const TOKEN_KEYS: &str = "keys.json";
 

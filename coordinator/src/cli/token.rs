@@ -12,6 +12,7 @@ use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::cluster_init::CA_KEY;
 use super::{CliError, Common, list, oauth};
 use crate::auth::token::{Claims, Issued, Keys, LONGEST, Origin, Rotation};
 use crate::auth::{Rights, Role, View};
@@ -242,11 +243,16 @@ impl RotateKeys {
         let step = match (self.prepare, self.retire) {
             (true, _) => Rotation::Prepare,
             (_, true) => Rotation::Retire,
-            _ => Rotation::Rotate,
+            _ => Rotation::Rotate { are_shared: self.are_shared() },
         };
         let keys =
             Keys::change(folder(&self.common)?, step).map_err(|error| unusable(&self.common, &error))?;
         let document: Value = json!({ "signs": keys.first(), "keys": keys });
         Ok(super::table::print_document(&document, self.common.json)?)
+    }
+
+    /// Whether the folder is a node's of a cluster, or the one from which later nodes get their keys.
+    fn are_shared(&self) -> bool {
+        self.common.layout().belonging().exists() || self.common.data.join(CA_KEY).exists()
     }
 }

@@ -49,7 +49,8 @@ struct Place {
 
 impl Export {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let alone = self.place.open().await?;
+        // A store that this made would hide that Redis has lost the one that was to be saved.
+        let alone = self.place.open(false).await?;
         // As secret as the store that it is from.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.file);
         let file = file.map_err(|error| unusable(&self.file, &error))?;
@@ -69,7 +70,7 @@ impl Export {
 impl Import {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let file = File::open(&self.file).map_err(|error| unusable(&self.file, &error))?;
-        let alone = self.place.open().await?;
+        let alone = self.place.open(true).await?;
         let imported = transfer::import(alone.store.clone(), &mut BufReader::new(file)).await;
         alone.close().await?;
         self.place.report(&imported?)
@@ -77,12 +78,12 @@ impl Import {
 }
 
 impl Place {
-    async fn open(&self) -> Result<Alone, CliError> {
+    async fn open(&self, makes: bool) -> Result<Alone, CliError> {
         let overrides = Overrides { redis: self.redis.clone(), ..Overrides::default() };
         let config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;
         let data = DataDir::open(&self.data).map_err(StartError::from)?;
-        Ok(Alone::open(data, &config).await?)
+        Ok(Alone::open(data, &config, makes).await?)
     }
 
     fn report(&self, summary: &Summary) -> Result<(), CliError> {

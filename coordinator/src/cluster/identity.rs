@@ -252,22 +252,20 @@ impl Files {
 }
 
 fn missing(path: &Path, error: &io::Error) -> IdentityError {
+    let refused = |path: &Path, problem| IdentityError { path: path.to_owned(), problem };
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let user = rustix::process::geteuid().as_raw();
+        let who = "as whom this node runs, look into the folder and read its files";
+        return refused(path, format!("{error}; let the user {user}, {who}"));
+    }
     let make = "make the files with `skein cluster init`, and copy the folder of this node here";
-    let (path, problem) = match path.parent() {
-        _ if error.kind() == io::ErrorKind::PermissionDenied => {
-            let user = rustix::process::geteuid().as_raw();
-            let who = format!(
-                "let the user {user}, as whom this node runs, look into the folder and read its files"
-            );
-            (path, format!("{error}; {who}"))
+    match path.parent().filter(|folder| !folder.is_dir()) {
+        Some(folder) => {
+            let correct = "correct --cluster-tls, or `tls` in [cluster], or";
+            refused(folder, format!("there is no such folder; {correct} {make}"))
         }
-        Some(folder) if !folder.is_dir() => (
-            folder,
-            format!("there is no such folder; correct --cluster-tls, or `tls` in [cluster], or {make}"),
-        ),
-        _ => (path, format!("{error}; {make}")),
-    };
-    IdentityError { path: path.to_owned(), problem }
+        None => refused(path, format!("{error}; {make}")),
+    }
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -19,11 +19,11 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::batch::{self, Draft, Marks};
+use super::clock::Time;
 use super::line::{Outcome, UNDER_WAY};
 use super::refusals::{failed, moving, panicked, restarting};
 use super::replies::Replies;
 use super::request::Request;
-use super::timers::Time;
 use crate::by_kind;
 use crate::store::{Batch, CommitError, EventRecord, Fence, Loaded, Mark, TimerChange, Version};
 
@@ -194,8 +194,9 @@ impl<E: Entity, T> Desk<E, T> {
     }
 
     /// Decides what waits, up to one batch, which gets this id.
-    pub fn begin(&mut self, now: Timestamp, wall: Timestamp, id: Uuid) -> Begun<E, T> {
-        let now = self.decided.max(now);
+    pub fn begin(&mut self, time: Time, id: Uuid) -> Begun<E, T> {
+        let now = self.decided.max(time.now);
+        let time = Time { now, ..time };
         self.decided = now;
         self.replies.forget_before(now);
         let mut draft = Draft::default();
@@ -204,7 +205,7 @@ impl<E: Entity, T> Desk<E, T> {
             && draft.weight < HEAVY
             && let Some(pending) = self.waiting.pop_front()
         {
-            match self.settle(pending, (now, wall), &mut draft) {
+            match self.settle(pending, time, &mut draft) {
                 Ok(settled) => answers.push(settled),
                 // What the others were to be told was never written.
                 Err(fault) => {
@@ -215,8 +216,7 @@ impl<E: Entity, T> Desk<E, T> {
                 }
             }
         }
-        let by = Time { now, wall }.for_timers_of(&self.key);
-        draft.timer = self.timer_change(by, draft.is_empty());
+        draft.timer = self.timer_change(time.for_timers_of(&self.key), draft.is_empty());
         if draft.is_empty() {
             return Begun::Answers(self.answer_behind(answers));
         }
@@ -254,7 +254,7 @@ impl<E: Entity, T> Desk<E, T> {
     fn settle(
         &mut self,
         pending: Pending<E, T>,
-        times: (Timestamp, Timestamp),
+        time: Time,
         draft: &mut Draft,
     ) -> Result<Settled<E, T>, Box<Settled<E, T>>> {
         let Pending { request, mark, command, ticket } = pending;
@@ -264,8 +264,7 @@ impl<E: Entity, T> Desk<E, T> {
                 Err(Refusal::new(Code::Duplicate, "this delivery was taken in before"))
             }
             _ => {
-                let decided =
-                    AssertUnwindSafe(|| self.decide(request, mark.as_ref(), &command, times, draft));
+                let decided = AssertUnwindSafe(|| self.decide(request, mark.as_ref(), &command, time, draft));
                 match catch_unwind(decided) {
                     Ok(outcome) => outcome,
                     Err(_) => {
@@ -293,7 +292,7 @@ impl<E: Entity, T> Desk<E, T> {
         request: Request,
         mark: Option<&Mark>,
         command: &E::Command,
-        (now, wall): (Timestamp, Timestamp),
+        Time { now, wall }: Time,
         draft: &mut Draft,
     ) -> Result<E::Reply, Refusal> {
         let digest = match request.keep_reply {

@@ -286,8 +286,7 @@ impl<E: Entity> Host<E> {
 
     /// Decides what waits, up to one batch, and sends it to the store.
     fn begin(&mut self) {
-        let clock = &self.shared.clock;
-        let begun = self.desk.begin(clock.now(), clock.wall(), Uuid::now_v7());
+        let begun = self.desk.begin(self.shared.clock.time(), Uuid::now_v7());
         self.vitals.note(self.desk.entity());
         self.notice.tell(self.desk.entity().alarm());
         match begun {

@@ -38,7 +38,7 @@ pub mod timers;
 pub mod traces;
 mod upkeep;
 
-pub use clock::Clock;
+pub use clock::{Clock, Time};
 pub use directory::Entities;
 pub use hub::Hub;
 pub use request::Request;

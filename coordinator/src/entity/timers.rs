@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use skein_shared::id::{EntityKey, Kind};
+use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Entities;
+use super::clock::Time;
 
 /// Timers read in one step.
 pub const PAGE: usize = 256;
@@ -48,29 +49,10 @@ async fn fire(entities: &Entities) -> Result<Option<Timestamp>, Duration> {
         warn!(%problem, "timers cannot be read");
         AFTER_ERROR
     })?;
-    let clock = entities.clock();
-    let (due, later) = due(timers, Time { now: clock.now(), wall: clock.wall() });
+    let (due, later) = due(timers, entities.clock().time());
     // All at once: an entity that is slow to come back must not make the others late.
     let ticks = join_all(due.into_iter().map(|key| async move { tick(entities, &key).await })).await;
     if ticks.contains(&false) { Err(AFTER_ERROR) } else { Ok(later) }
-}
-
-/// What time it is, for entities and on the wall.
-#[derive(Clone, Copy, Debug)]
-pub struct Time {
-    pub now: Timestamp,
-    pub wall: Timestamp,
-}
-
-impl Time {
-    /// By which an entity's timers are due. Schedules go by the wall, which is ahead once the machine has slept or its
-    /// clock was put forward; where it is behind, they wait by themselves.
-    pub(super) fn for_timers_of(self, key: &EntityKey) -> Timestamp {
-        match key.kind {
-            Kind::Schedules => self.now.max(self.wall),
-            _ => self.now,
-        }
-    }
 }
 
 /// Of the earliest timers, at most [`PAGE`], those that are due, and when the next one is, in the entities' time.
@@ -94,7 +76,7 @@ async fn tick(entities: &Entities, key: &EntityKey) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use skein_shared::id::Name;
+    use skein_shared::id::{Kind, Name};
 
     use super::*;
 

@@ -23,11 +23,11 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Opens the store that the settings name.
+    /// Opens the store that the settings name, or makes it where there is none if `makes`.
     ///
     /// # Errors
     /// When it cannot be opened, or a node has it.
-    pub async fn open(data: DataDir, config: &Config) -> Result<Self, StartError> {
+    pub async fn open(data: DataDir, config: &Config, makes: bool) -> Result<Self, StartError> {
         let (clock, leases) = (Clock::start(), Tasks::default());
         let store: Arc<dyn Store> = match &config.store.redis {
             None => Arc::new(Sqlite::open(&data.layout().store(), clock.wall())?),
@@ -35,6 +35,7 @@ impl Alone {
                 let mut options = Options::new(url.clone(), data.identity()?.to_string());
                 options.durability = config.store.durability;
                 options.tls = config.store.tls();
+                options.awaits = (!makes).then_some(Duration::ZERO);
                 let store = Arc::new(Redis::open(&options, clock.wall()).await?);
                 let (keeper, stop) = (Arc::clone(&store), leases.stop().clone());
                 leases.spawn("store", async move { keeper.keep(stop).await });

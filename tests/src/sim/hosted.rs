@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use skein_coordinator::entity::Request;
 use skein_coordinator::entity::desk::{Begun, Desk, Pending, Settled};
 use skein_coordinator::entity::line::Outcome;
+use skein_coordinator::entity::{Request, Time};
 use skein_coordinator::store::memory::State;
 use skein_coordinator::store::{Batch, Fence, Loaded, Mark, Version};
 use skein_shared::entity::{Entity, Signal};
@@ -77,7 +77,7 @@ pub trait Found {
 pub trait Hosted {
     fn take_in(&mut self, asked: Vec<Asked>) -> Vec<Told>;
     fn should_begin(&self) -> bool;
-    fn begin(&mut self, now: Timestamp, wall: Timestamp, id: Uuid) -> Started;
+    fn begin(&mut self, time: Time, id: Uuid) -> Started;
     fn committed(&mut self, outcome: Outcome) -> Option<Ended>;
     fn leave(&mut self) -> Vec<Told>;
     fn is_over(&self) -> bool;
@@ -163,8 +163,8 @@ impl<E: Entity> Hosted for Host<E> {
         self.desk.should_begin()
     }
 
-    fn begin(&mut self, now: Timestamp, wall: Timestamp, id: Uuid) -> Started {
-        match self.desk.begin(now, wall, id) {
+    fn begin(&mut self, time: Time, id: Uuid) -> Started {
+        match self.desk.begin(time, id) {
             Begun::Batch(batch) => Started::Batch(batch),
             Begun::Answers(answers) | Begun::Broken(answers) => Started::Answers(self.told(answers)),
         }

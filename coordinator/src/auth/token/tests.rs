@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
+const ROTATE: Rotation = Rotation::Rotate { are_shared: false };
 
 fn claims() -> Claims {
     Claims {
@@ -172,10 +173,13 @@ fn old_tokens_hold_under_a_new_key_until_theirs_is_taken_out() {
     let change = |step| Keys::change(dir.path(), step).unwrap();
 
     // Everybody knows the next key before the first signs with it.
+    let shared = Rotation::Rotate { are_shared: true };
+    let refused = Keys::change(dir.path(), shared).unwrap_err().to_string();
+    assert!(refused.contains("--prepare"), "{refused}");
     let first = change(Rotation::Prepare);
     assert_eq!((first.len(), change(Rotation::Prepare)), (2, first.clone()));
     assert!(elsewhere.reload(dir.path()).unwrap() && !elsewhere.reload(dir.path()).unwrap());
-    let turned = change(Rotation::Rotate);
+    let turned = change(shared);
     assert_eq!(turned, [first[1].clone(), first[0].clone()]);
     assert!(keys.reload(dir.path()).unwrap());
     let new = keys.issue(claims(), NOW).unwrap();
@@ -202,8 +206,8 @@ fn old_tokens_hold_under_a_new_key_until_theirs_is_taken_out() {
 fn keys_do_not_pile_up() {
     let dir = tempfile::tempdir().unwrap();
     Keys::load_or_create(dir.path()).unwrap();
-    let turned = (0..20).take_while(|_| Keys::change(dir.path(), Rotation::Rotate).is_ok()).count();
+    let turned = (0..20).take_while(|_| Keys::change(dir.path(), ROTATE).is_ok()).count();
     assert!((5..10).contains(&turned), "{turned}");
     Keys::change(dir.path(), Rotation::Retire).unwrap();
-    Keys::change(dir.path(), Rotation::Rotate).unwrap();
+    Keys::change(dir.path(), ROTATE).unwrap();
 }

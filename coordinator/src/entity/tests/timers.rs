@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
+use crate::entity::clock::Time;
 use crate::entity::desk::{Begun, Desk, Pending};
 use crate::entity::timers;
 use crate::store::{Fence, Loaded};
@@ -137,10 +138,10 @@ async fn a_thousand_leases_kept_by_heartbeats_cost_a_handful_of_commits_a_minute
 }
 
 /// Makes a batch of one command, and commits it.
-fn decide(desk: &mut Desk<Schedules, ()>, command: Schedule, now: u64, wall: u64) -> TimerChange {
+fn decide(desk: &mut Desk<Schedules, ()>, command: Schedule, time: Time) -> TimerChange {
     let request = Request::once(Uuid::now_v7());
     assert!(desk.take_in(vec![Pending { request, mark: None, command, ticket: () }]).is_empty());
-    let Begun::Batch(batch) = desk.begin(Timestamp(now), Timestamp(wall), Uuid::now_v7()) else {
+    let Begun::Batch(batch) = desk.begin(time, Uuid::now_v7()) else {
         panic!("there is something to commit")
     };
     assert!(desk.committed(Ok(Version(batch.expected.0 + 1))).is_some_and(|done| done.is_ok()));
@@ -151,14 +152,15 @@ fn decide(desk: &mut Desk<Schedules, ()>, command: Schedule, now: u64, wall: u64
 #[test]
 fn what_has_fired_by_the_wall_is_set_anew_by_it() {
     const HOUR: u64 = 3_600_000;
+    let at = |now, wall| Time { now: Timestamp(now), wall: Timestamp(wall) };
     let key = EntityKey::of(Kind::Schedules, &swarm());
     let entity = Schedules::empty(&key);
     let mut desk = Desk::new(key, Fence::NONE, Timestamp(0), (entity, Loaded::default()));
     let every_hour = Create { interval_ms: Some(HOUR), ..Create::new("hourly", "do it") };
-    let made = decide(&mut desk, Schedule::Create(Box::new(every_hour)), 10 * HOUR, 10 * HOUR);
+    let made = decide(&mut desk, Schedule::Create(Box::new(every_hour)), at(10 * HOUR, 10 * HOUR));
     assert_eq!(made, TimerChange::Set(Timestamp(11 * HOUR)));
     // The machine has slept for five hours, which its own clock does not count.
-    let fired = decide(&mut desk, Schedule::Tick, 10 * HOUR + 1, 15 * HOUR + 1);
+    let fired = decide(&mut desk, Schedule::Tick, at(10 * HOUR + 1, 15 * HOUR + 1));
     let TimerChange::Set(next) = fired else { panic!("{fired:?}") };
     assert!(next > Timestamp(15 * HOUR + 1) && next <= Timestamp(16 * HOUR + 1), "{next:?}");
 }

@@ -246,8 +246,8 @@ async fn field(connection: &Connection, name: &str) -> Result<Option<String>, St
 
 fn no_store() -> StoreError {
     StoreError(
-        "no coordinator has set up a store in this Redis yet; start a coordinator, and then this node; if there was a \
-         store, Redis has lost it: stop the coordinators and restore Redis from a copy"
+        "no coordinator has set up a store in this Redis yet; start a coordinator first; if there was a store, Redis has \
+         lost it: stop the coordinators and restore Redis from a copy"
             .to_owned(),
     )
 }

@@ -125,10 +125,10 @@ impl Node {
     /// Begins a batch if there is one, and lets go of an entity that is over.
     fn step(&mut self, id: u64) {
         let batch_id = self.uuid();
-        let now = self.clock.now(self.now);
+        let time = self.clock.time(self.now);
         let Some(desk) = self.desks.get_mut(&id) else { return };
         if desk.host.should_begin() {
-            let started = desk.host.begin(now, now, batch_id);
+            let started = desk.host.begin(time, batch_id);
             if let Err(invariant) = desk.host.check() {
                 self.outs.push(Out::Unsound { key: desk.key.clone(), invariant });
             }

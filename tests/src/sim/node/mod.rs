@@ -19,6 +19,7 @@ use serde_json::Value;
 use skein_coordinator::cluster::member::Member;
 use skein_coordinator::cluster::steward::{Question, Steward};
 use skein_coordinator::cluster::table::Known;
+use skein_coordinator::entity::Time;
 use skein_coordinator::entity::line::Outcome;
 use skein_coordinator::outbox::lanes::{Ended, Lanes, Name};
 use skein_coordinator::store::redis::held::Slots;
@@ -287,6 +288,11 @@ struct Clock {
 impl Clock {
     fn now(&self, now: Instant) -> Timestamp {
         Timestamp(self.wall) + (now - self.begun)
+    }
+
+    fn time(&self, now: Instant) -> Time {
+        let now = self.now(now);
+        Time { now, wall: now }
     }
 }
 

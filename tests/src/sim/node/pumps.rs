@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use skein_coordinator::by_kind;
 use skein_coordinator::entity::Request;
-use skein_coordinator::entity::timers::{Time, due};
+use skein_coordinator::entity::timers::due;
 use skein_coordinator::outbox::lanes::{Ended, Fate, Input, Name, Output};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::{Fence, Mark, OutboxEntry, OutboxPlace, StoreError};
@@ -207,8 +207,7 @@ impl Node {
 
     pub(super) fn timers_are(&mut self, timers: Vec<(EntityKey, Timestamp)>) {
         self.wakes.reading = false;
-        let now = self.clock.now(self.now);
-        let (due, later) = due(timers, Time { now, wall: now });
+        let (due, later) = due(timers, self.clock.time(self.now));
         (self.wakes.ticking, self.wakes.failed, self.wakes.later) = (due.len(), false, later);
         for key in &due {
             let tick = by_kind!(key.kind, E => serde_json::to_value(E::tick()));

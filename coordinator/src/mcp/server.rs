@@ -352,18 +352,22 @@ impl Facade {
 
     /// Answers an ordinary call.
     async fn answer(&self, caller: Caller, call: Call) -> Response {
+        let delivery = caller.delivery.clone();
         if call.progress.is_some() || self.may_wait(&call) {
-            let delivery = caller.delivery.clone();
             let answer = listened::answer(self, caller, call).await;
             return answer.map(|body| Followed::alone(body, delivery));
         }
         let Call { id, name, arguments, client, .. } = call;
         let who = caller.who.clone();
         let reply = self.finish(caller, client.clone(), &name, arguments, Progress::silent()).await;
-        if reply.then == Then::Nothing {
-            return direct::finished(id, reply);
+        let answer = match reply.then {
+            Then::Nothing => direct::finished(id, reply),
+            _ => direct::answer(id, running::response(&self.seal, &who, &name, &client, reply)),
+        };
+        match delivery.carries_something() {
+            true => answer.map(|body| Followed::alone(body, delivery)),
+            false => answer,
         }
-        direct::answer(id, running::response(&self.seal, &who, &name, &client, reply))
     }
 
     /// Whether a call may hold its caller. One of a finder does so for the tool that it names.
@@ -385,7 +389,7 @@ impl Facade {
         let tool = self.offer.tools().get(name).map_or("unknown", |tool| tool.name);
         let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool);
         trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
-        let credential = caller.credential.clone();
+        let (credential, delivery) = (caller.credential.clone(), caller.delivery.clone());
         let context = self.context(caller, client, progress);
         let who = context.who.clone();
         let may_take = !context.view.readonly && policy::require_writable(&who).is_ok();
@@ -404,7 +408,10 @@ impl Facade {
         }
         // A question to the client is no result yet, and what is said with it would be lost.
         let is_result = reply.then == Then::Nothing;
-        if may_take && is_result { reply.steered(self.service.take_steering(&who).await) } else { reply }
+        if !may_take || !is_result {
+            return reply;
+        }
+        reply.steered(self.service.take_steering(&who, &delivery).await)
     }
 
     fn context(&self, caller: Caller, client: Client, progress: Progress) -> Context {

@@ -1,17 +1,21 @@
-//! Events on their way to those who waited for them. An answer may be lost in the instant in which its client gives the
-//! call up; then the agent takes the event back, and who asks again has it.
+//! What goes with an answer and is given once: an event to whoever waited for it, and what is said to whoever works on a
+//! task. An answer may be lost in the instant in which its client gives the call up; then whoever it came from takes it
+//! back, and who asks again has it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use skein_shared::agent::{Agent, Command};
+use skein_shared::Refusal;
+use skein_shared::agent::{self, Agent};
+use skein_shared::id::Kind;
+use skein_shared::pool::{self, Pool, Untold};
 use skein_shared::triggers::Envelope;
 use uuid::Uuid;
 
 use super::Service;
 use crate::auth::Principal;
 
-/// Between two tries to tell an agent that an answer of its was lost.
+/// Between two tries to say that an answer was lost.
 const PAUSES: [Duration; 7] = [
     Duration::ZERO,
     Duration::from_millis(100),
@@ -22,7 +26,7 @@ const PAUSES: [Duration; 7] = [
     Duration::from_secs(20),
 ];
 
-/// An event that goes with an answer. Dropped before the answer was read, it is given back.
+/// Something that goes with an answer. Dropped before the answer was read, it is given back.
 #[derive(Debug)]
 pub struct Unread(Option<Box<Lost>>);
 
@@ -42,9 +46,16 @@ struct Carried {
 pub(super) struct Lost {
     pub(super) service: Service,
     pub(super) who: Principal,
-    /// The question that it was for.
-    pub(super) asked: Uuid,
-    pub(super) event: Option<Arc<Envelope>>,
+    pub(super) what: Carries,
+}
+
+/// What an answer carries.
+#[derive(Clone, Debug)]
+pub(super) enum Carries {
+    /// The outcome of a wait, for the question of this id; with the event if that is known.
+    Outcome { asked: Uuid, event: Option<Arc<Envelope>> },
+    /// What was said about a task.
+    Steering(Untold),
 }
 
 impl Unread {
@@ -93,24 +104,48 @@ impl Delivery {
 }
 
 impl Lost {
-    /// Tells the agent, which takes that once, however often it is told.
+    /// Says so to whoever it came from, who takes it back once, however often it is said.
     pub(super) async fn give_back(self) {
-        let Self { service, who, asked, event } = self;
-        let (instance, event) = (who.instance.clone(), event.map(|event| Envelope::clone(&event)));
-        let command = Command::AnswerLost { instance, asked, event };
+        let request = Uuid::now_v7();
         for pause in PAUSES {
             tokio::time::sleep(pause).await;
-            match service.ask::<Agent>(&who.own_agent(), command.clone()).await {
+            match self.say(request).await {
                 Err(refusal) if refusal.code.is_passing() => {}
                 _ => return,
             }
         }
-        tracing::warn!(instance = %who.instance, "an event that reached nobody could not be given back");
+        tracing::warn!(instance = %self.who.instance, what = %self.what, "what reached nobody could not be given back");
+    }
+
+    async fn say(&self, request: Uuid) -> Result<(), Refusal> {
+        let (service, who) = (&self.service, &self.who);
+        match &self.what {
+            Carries::Outcome { asked, event } => {
+                let event = event.as_deref().cloned();
+                let lost =
+                    agent::Command::AnswerLost { instance: who.instance.clone(), asked: *asked, event };
+                service.ask::<Agent>(&who.own_agent(), lost).await.map(drop)
+            }
+            Carries::Steering(message) => {
+                let lost = pool::Command::SteeringLost { messages: vec![*message] };
+                let service = service.clone().keeping_answers(true);
+                service.change::<Pool>(&who.entity(Kind::Pool), request, lost).await.map(drop)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Carries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Outcome { .. } => "an event",
+            Self::Steering(_) => "a message about a task",
+        })
     }
 }
 
 impl std::fmt::Debug for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lost").field("instance", &self.who.instance).field("asked", &self.asked).finish()
+        f.debug_struct("Lost").field("instance", &self.who.instance).field("what", &self.what).finish()
     }
 }

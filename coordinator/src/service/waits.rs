@@ -17,7 +17,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::calls::inspect;
-use super::unread::{Lost, Unread};
+use super::unread::{Carries, Lost, Unread};
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
@@ -104,17 +104,17 @@ impl Service {
         let (service, who) = (self.clone(), who.clone());
         let question = async move {
             let answer = service.ask_own(&who, command).await;
-            let mut lost = Lost { service, who, asked, event: None };
+            let lost = |event| Lost { service, who, what: Carries::Outcome { asked, event } };
             if answer.as_ref().is_err_and(|refusal| refusal.code == Code::Unknown) {
-                tokio::spawn(lost.clone().give_back());
+                tokio::spawn(lost.clone()(None).give_back());
             }
             let mut view = wait_view(answer?)?;
             let over = view.outcome.take().map(|outcome| match outcome {
                 Outcome::WaitTimeout => Waited::TimedOut,
                 Outcome::Triggered { payload } => {
                     let (payload, again) = (Arc::new(payload), view.redelivered);
-                    lost.event = Some(Arc::clone(&payload));
-                    Waited::Triggered { payload, again, unread: (!again).then(|| Unread::new(lost)) }
+                    let unread = (!again).then(|| Unread::new(lost(Some(Arc::clone(&payload)))));
+                    Waited::Triggered { payload, again, unread }
                 }
             });
             Ok((view, over))

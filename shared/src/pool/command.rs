@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::state::{ForgeLink, MemberView, Outcome, Source, TaskView};
+use super::steering::Untold;
 use crate::costs::Cost;
 use crate::forge::Activity;
 use crate::id::{EntityKey, InstanceId};
@@ -55,6 +56,10 @@ pub enum Command {
     TakeSteering {
         agent: Uuid,
         instance: InstanceId,
+    },
+    /// What was taken of it went with an answer that has reached nobody.
+    SteeringLost {
+        messages: Vec<Untold>,
     },
     /// How the swarm stands, for a person who asks.
     Survey,
@@ -474,7 +479,7 @@ pub enum Reply {
         message: Uuid,
         task: TaskView,
     },
-    /// Ids, oldest first; `steering/<id>` are the documents.
+    /// Ids of what was taken, oldest first, or of what waits again; `steering/<id>` are the documents.
     Steering(Vec<Uuid>),
     /// `repeated`: it was so already, and nothing changed.
     Task {

@@ -138,6 +138,11 @@ pub enum Event {
         agent: Uuid,
         since: Timestamp,
     },
+    /// That answer has reached nobody, and the next one takes it along.
+    SteeringReturned {
+        task: Uuid,
+        messages: Vec<(Timestamp, Uuid)>,
+    },
     /// A started task has had no report for long, though its agent lives.
     Stalled {
         task: Uuid,
@@ -234,6 +239,11 @@ impl Event {
         }
     }
 
+    /// About what is said to whoever works on a task, and not about the task itself.
+    pub(super) fn is_steering(&self) -> bool {
+        matches!(self, Event::Steered { .. } | Event::SteeringTaken { .. } | Event::SteeringReturned { .. })
+    }
+
     /// The live task that the event changes, for events of exactly one.
     pub(super) fn task(&self) -> Option<Uuid> {
         match self {
@@ -252,6 +262,7 @@ impl Event {
             | Event::EpicSet { task, .. }
             | Event::Steered { task, .. }
             | Event::SteeringTaken { task, .. }
+            | Event::SteeringReturned { task, .. }
             | Event::Stalled { task, .. }
             | Event::Unclaimed { task, .. }
             | Event::LeaseLost { task, .. }

@@ -40,7 +40,7 @@ pub use decide::ended::{Attempted, answer_for_ended};
 pub use dependency::Dependency;
 pub use event::{Event, Return};
 pub use state::{ForgeLink, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
-pub use steering::steering;
+pub use steering::{Untold, steering};
 pub use tag::Tag;
 
 impl Entity for Pool {

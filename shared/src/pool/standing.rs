@@ -37,7 +37,7 @@ impl Standing {
 
     /// Follows an event: one open poll gets one task.
     pub(super) fn follow(&mut self, event: &Event) {
-        if matches!(event, Event::Steered { .. } | Event::SteeringTaken { .. }) {
+        if event.is_steering() {
             return;
         }
         let Some(task) = event.task() else { return };

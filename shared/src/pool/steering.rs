@@ -16,6 +16,15 @@ pub fn steering(agent: Uuid) -> String {
     format!("{agent}/steering")
 }
 
+/// A message that was taken, and that nobody has heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Untold {
+    pub message: Uuid,
+    pub task: Uuid,
+    /// When it was said.
+    pub since: Timestamp,
+}
+
 /// What waits, by task, in the order in which it was said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Steering {
@@ -65,6 +74,14 @@ impl Steering {
                 let body = json!({ "agentId": agent, "deliveredAt": since.iso() });
                 self.let_go(*task, |message| messages.contains(&message), &body, changes);
             }
+            Event::SteeringReturned { task, messages } => {
+                for &(since, message) in messages {
+                    let head = Head { task: *task, since };
+                    let body = json!({ "agentId": null, "deliveredAt": null });
+                    changes.put(key(message), &head, Some(body.into()));
+                    self.restore(message, &head);
+                }
+            }
             _ => {}
         }
     }
@@ -99,7 +116,9 @@ impl Pool {
     /// The topics of agents that have something to take after the event.
     pub(super) fn steered(&self, event: &Event) -> Option<String> {
         let agent = match event {
-            Event::Steered { task, .. } => self.tasks.get(*task)?.agent?,
+            Event::Steered { task, .. } | Event::SteeringReturned { task, .. } => {
+                self.tasks.get(*task)?.agent?
+            }
             Event::Started { task, agent, .. } if self.steering.of(*task).next().is_some() => *agent,
             _ => return None,
         };

@@ -27,7 +27,7 @@ use crate::outbox::{self, Delivery, Runners};
 use crate::projection::Projection;
 use crate::service::Service;
 use crate::service::access::Access;
-use crate::store::memory::Memory;
+use crate::store::memory::{Faults, Memory};
 use crate::vault::Vault;
 
 pub(super) struct Face {
@@ -37,6 +37,8 @@ pub(super) struct Face {
     pub(super) access: Access,
     pub(super) clock: Clock,
     pub(super) stop: CancellationToken,
+    /// What goes wrong with commits.
+    pub(super) faults: Faults,
     _stops: DropGuard,
     _files: tempfile::TempDir,
 }
@@ -87,6 +89,7 @@ impl Face {
         let files = tempfile::tempdir().unwrap();
         let clock = Clock::start();
         let store = Arc::new(Memory::new(clock.wall()));
+        let faults = store.contents().faults().clone();
         let projection = Projection::open(&files.path().join("read.db"), store.clone()).unwrap();
         let entities = Entities::new(store, projection, clock.clone(), Hub::default());
         let stop = CancellationToken::new();
@@ -112,6 +115,7 @@ impl Face {
             access,
             clock,
             stop: stop.clone(),
+            faults,
             _stops: stop.drop_guard(),
             _files: files,
         }

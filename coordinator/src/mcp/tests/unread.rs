@@ -1,6 +1,8 @@
-//! Events whose answers reach nobody: who asks again has them.
+//! What goes with answers that reach nobody: who asks again has it.
 
 use axum::response::Response;
+
+use crate::store::memory::{Fault, Gate};
 
 use super::sessions::open;
 use super::waits::calling;
@@ -123,4 +125,63 @@ async fn a_session_that_cancels_a_call_which_was_answered_has_the_event_by_askin
     taken(&face, &worker).await;
     cancel(7).await;
     assert!(is_told(&asked_again(&face, &worker).await));
+}
+
+/// A worker with a task that it works on, and what is said to it about that.
+async fn steered(face: &Face, lead: &Agent, worker: &Agent) {
+    let task = json!({ "task": "count the geese", "agentId": worker.id });
+    let task = face.facts(lead, "send-task", task).await["task"]["id"].clone();
+    face.facts(worker, "poll-task", json!({})).await;
+    face.facts(lead, "task_steer", json!({ "task_id": task, "message": "twice, please" })).await;
+}
+
+/// What the worker is told with the answers to its next calls, up to the first that has something.
+async fn next_words(face: &Face, worker: &Agent) -> Value {
+    let asked = async {
+        loop {
+            let answer = face.facts(worker, "get-swarm", json!({})).await;
+            if let Some(words) = answer.get("steering") {
+                return words.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), asked).await.expect("what was said is lost")
+}
+
+#[tokio::test]
+async fn what_is_said_with_an_answer_that_reaches_nobody_is_said_with_the_next() {
+    let (face, lead, worker) = swarm().await;
+    steered(&face, &lead, &worker).await;
+    for _ in 0..3 {
+        let answer =
+            face.router.clone().oneshot(calling(&worker, None, "get-swarm", json!({}))).await.unwrap();
+        drop(answer);
+    }
+    assert_eq!(next_words(&face, &worker).await[0]["content"], "twice, please");
+    let quiet = face.facts(&worker, "get-swarm", json!({})).await;
+    assert!(quiet.get("steering").is_none(), "it was said twice: {quiet}");
+}
+
+/// Its pool may be on its way from a node that has died.
+#[tokio::test]
+async fn no_answer_waits_long_for_what_may_go_with_it() {
+    let (face, lead, worker) = swarm().await;
+    steered(&face, &lead, &worker).await;
+    let gate = Gate::default();
+    face.faults.push(Fault::Slow(gate.clone()));
+    let answer = face.facts(&worker, "get-swarm", json!({}));
+    let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.expect("the answer is held up");
+    assert!(answer.get("steering").is_none(), "{answer}");
+    gate.open();
+    assert_eq!(next_words(&face, &worker).await[0]["content"], "twice, please");
+}
+
+/// Whether it was taken is not known then, and the same question is asked again.
+#[tokio::test]
+async fn what_was_taken_with_an_unknown_outcome_is_said_with_the_next_answer() {
+    let (face, lead, worker) = swarm().await;
+    steered(&face, &lead, &worker).await;
+    face.faults.push(Fault::AnswerLost);
+    assert_eq!(next_words(&face, &worker).await[0]["content"], "twice, please");
 }

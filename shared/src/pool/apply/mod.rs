@@ -20,7 +20,7 @@ impl Pool {
     pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
         self.standing.follow(event);
         match event {
-            Event::Steered { .. } | Event::SteeringTaken { .. } => self.steering.follow(event, changes),
+            _ if event.is_steering() => self.steering.follow(event, changes),
             Event::Created(created) => self.create(created, changes),
             Event::Finished { task, outcome, at, .. } => self.finish(*task, *outcome, *at, event, changes),
             Event::LeasesExtended { tasks, until, .. } => {

@@ -43,6 +43,7 @@ impl Pool {
             Command::Create(create) => self.decide_create(create, ctx),
             Command::Steer { task, by, text } => self.decide_steer(*task, *by, text, ctx),
             Command::TakeSteering { agent, instance } => Ok(self.decide_take_steering(*agent, instance, ctx)),
+            Command::SteeringLost { messages } => Ok(self.decide_steering_lost(messages)),
             Command::Survey => Ok(Decision::reply(Reply::Surveyed(self.survey()))),
             Command::Find { name } => self.decide_find(name),
             Command::Poll { agent, instance, managed, last } => {

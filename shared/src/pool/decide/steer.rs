@@ -1,5 +1,7 @@
 //! Talking to whoever works on a task: what is said comes with the next answer that the agent gets.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use uuid::Uuid;
 
@@ -11,6 +13,8 @@ use crate::limits;
 use crate::pool::command::Reply;
 use crate::pool::event::Event;
 use crate::pool::state::{Pool, Status};
+use crate::pool::steering::Untold;
+use crate::time::Timestamp;
 use crate::wire;
 
 impl Pool {
@@ -69,5 +73,19 @@ impl Pool {
         all.sort_unstable();
         let all = all.into_iter().map(|(_, message)| message).collect();
         Decision::new(Reply::Steering(all), events)
+    }
+
+    /// What an answer has carried that reached nobody comes with the next one, unless its task has ended.
+    pub(super) fn decide_steering_lost(&self, messages: &[Untold]) -> Decision<Pool> {
+        let mut waiting = Vec::new();
+        let mut by_task: BTreeMap<Uuid, Vec<(Timestamp, Uuid)>> = BTreeMap::new();
+        for &Untold { message, task, since } in messages {
+            if self.tasks.get(task).is_some() && self.steering.of(task).all(|(_, other)| other != message) {
+                by_task.entry(task).or_default().push((since, message));
+                waiting.push(message);
+            }
+        }
+        let returned = |(task, messages)| Event::SteeringReturned { task, messages };
+        Decision::new(Reply::Steering(waiting), by_task.into_iter().map(returned).collect())
     }
 }

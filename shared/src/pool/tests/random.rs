@@ -60,6 +60,15 @@ struct Run {
 }
 
 impl Run {
+    /// The answer that a message went with has reached nobody.
+    fn lose(&mut self, message: Uuid) {
+        let body = self.swarm.0.body(&format!("steering/{message}")).unwrap();
+        let task = body["taskId"].as_str().unwrap().parse().unwrap();
+        let since = Timestamp::parse_iso(body["createdAt"].as_str().unwrap()).unwrap();
+        self.heard.remove(&message);
+        self.swarm.run(Command::SteeringLost { messages: vec![Untold { message, task, since }] }).unwrap();
+    }
+
     fn task(&self, number: u8) -> Uuid {
         match self.tasks.len() {
             0 => Uuid::from_u128(1),
@@ -139,6 +148,9 @@ impl Run {
                 if let Ok(Reply::Steering(messages)) = self.swarm.run(command) {
                     for message in messages {
                         assert!(self.heard.insert(message), "{message} was given twice");
+                        if message.as_u128().is_multiple_of(3) {
+                            self.lose(message);
+                        }
                     }
                 }
             }

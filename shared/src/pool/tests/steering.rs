@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::limits;
 
@@ -14,6 +16,10 @@ fn take(swarm: &mut Swarm, agent: Uuid, instance: InstanceId) -> Vec<Uuid> {
 
 fn message(swarm: &Swarm, id: Uuid) -> Map<String, Value> {
     swarm.0.body(&format!("steering/{id}")).unwrap().clone()
+}
+
+fn said(swarm: &Swarm, id: Uuid) -> Timestamp {
+    Timestamp::parse_iso(message(swarm, id)["createdAt"].as_str().unwrap()).unwrap()
 }
 
 #[test]
@@ -55,6 +61,30 @@ fn what_its_agent_has_not_had_goes_to_its_successor_and_ends_with_the_task() {
     assert_eq!(message(&swarm, last)["missed"], true);
     assert_eq!(take(&mut swarm, BOB, instance(BOB)).len(), 0);
     assert_eq!(swarm.refused(steer(task, Some(LEAD), "too late")), Code::NotFound);
+}
+
+#[test]
+fn what_went_with_a_lost_answer_is_taken_once_more_in_its_order() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    swarm.poll_managed(ANN);
+    for text in ["first", "second"] {
+        swarm.run(steer(task, Some(LEAD), text)).unwrap();
+    }
+    let taken = take(&mut swarm, ANN, instance(ANN));
+    let untold = |message: &Uuid| Untold { message: *message, task, since: said(&swarm, *message) };
+    let lost = Command::SteeringLost { messages: taken.iter().rev().map(untold).collect() };
+    swarm.0.advance(Duration::from_secs(1));
+    swarm.run(steer(task, Some(LEAD), "third")).unwrap();
+    swarm.run(lost.clone()).unwrap();
+    assert!(!message(&swarm, taken[0]).contains_key("deliveredAt"));
+    assert_eq!(swarm.run(lost.clone()).unwrap(), Reply::Steering(Vec::new()), "it waits already");
+    assert_eq!(swarm.0.restored(), swarm.0.entity);
+    let again = take(&mut swarm, ANN, instance(ANN));
+    assert_eq!((again.len(), &again[..2]), (3, &taken[..]));
+    assert!(take(&mut swarm, ANN, instance(ANN)).is_empty());
+    swarm.finish(task, ANN, completed("done")).unwrap();
+    assert_eq!(swarm.run(lost).unwrap(), Reply::Steering(Vec::new()), "its task has ended");
 }
 
 #[test]

@@ -27,16 +27,21 @@ fn main() -> ExitCode {
     match start(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            let known = error.downcast_ref::<CliError>();
+            if known.is_some_and(CliError::is_unread) {
+                return ExitCode::SUCCESS;
+            }
             eprintln!("skein: {error:#}");
-            ExitCode::from(error.downcast_ref::<CliError>().map_or(1, CliError::exit))
+            ExitCode::from(known.map_or(1, CliError::exit))
         }
     }
 }
 
 fn start(cli: Cli) -> anyhow::Result<()> {
-    // `SKEIN_LOG` says otherwise.
+    // `SKEIN_LOG` says otherwise. What a command cannot do it says itself.
+    let quiet = if cli.serves() { QUIET } else { "rmcp=off" };
     let filter =
-        EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{QUIET}")));
+        EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{quiet}")));
     let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;
     runtime.block_on(async {
         let _telemetry = Telemetry::start("skein", filter)?;

@@ -57,7 +57,7 @@ async fn the_version_names_the_format_of_a_clusters_nodes() -> Result<()> {
 #[tokio::test]
 async fn refusals_have_their_exit_code_and_say_what_to_do() -> Result<()> {
     let up = Up::start().await?;
-    let ending: [(&[&str], i32, &str); 20] = [
+    let ending: [(&[&str], i32, &str); 21] = [
         (&["task", "show", NOBODY], 4, "no task"),
         (&["task", "show", "1"], 2, "--help"),
         (&["task", "cancel", NOBODY], 4, "no live task"),
@@ -67,6 +67,7 @@ async fn refusals_have_their_exit_code_and_say_what_to_do() -> Result<()> {
         (&["task", "create", "x", "--swarm", "typo"], 4, "skein swarm create typo"),
         (&["tasks", "list", "--swarm", "typo"], 4, "skein swarm create typo"),
         (&["events", "--swarm", "typo"], 4, "skein swarm create typo"),
+        (&["console", "--swarm", "typo"], 4, "skein swarm list"),
         (&["agents", "list", "--swarm", "Not A Name"], 2, "not a name"),
         (&["swarm", "create", "Not A Name"], 2, "not a name"),
         (&["swarm", "create", "default"], 5, "already"),
@@ -113,6 +114,14 @@ async fn without_a_node_or_its_token_commands_say_so() -> Result<()> {
             ensure!(said(&output).contains(word), "{command}: {}", said(&output));
         }
     }
+    // An empty store would pass for a good copy of the one that was meant.
+    let mistyped = ["export", "--data", "typo", "x.json"];
+    let exported = Command::new(binary("skein")).args(mistyped).current_dir(folder.path()).output().await?;
+    ensure!(
+        exported.status.code() == Some(4) && said(&exported).contains("no store in typo"),
+        "{exported:?}"
+    );
+    ensure!(!folder.path().join("typo").exists(), "a mistyped folder was made");
     // A signature needs no node.
     let issued = run(&["token", "issue", "--role", "worker", "--name", "w"]).await?;
     ensure!(issued.status.success(), "{}", said(&issued));
@@ -183,7 +192,20 @@ async fn a_list_is_as_long_as_it_was_asked_for() -> Result<()> {
         let newest_first =
             |pair: &[Value]| pair[0]["lastUpdatedAt"].as_str() >= pair[1]["lastUpdatedAt"].as_str();
         ensure!(rows.windows(2).all(newest_first), "the list is out of order");
+        let told = said(&up.run(&["tasks", "list", "--limit", &limit.to_string()]).await?);
+        ensure!(told.contains("there are more than these") == (limit < TASKS), "{limit}: {told}");
     }
+    let all = format!(
+        "{} tasks list --json --limit 20000 --data {} | head -n 1",
+        binary("skein").display(),
+        up.data().display()
+    );
+    let read = Command::new("bash").args(["-o", "pipefail", "-c", &all]).output().await?;
+    ensure!(
+        read.status.success() && read.stderr.is_empty(),
+        "who reads no more is no failure: {}",
+        said(&read)
+    );
     Ok(())
 }
 
@@ -386,6 +408,27 @@ async fn roles_are_served_as_named() -> Result<()> {
     ensure!(reqwest::get(format!("{webhooks}/healthz")).await?.status() == 200, "no ingress");
     ensure!(runners.is_empty(), "a runner was started: {runners}");
     up.terminate().await?;
+    Ok(())
+}
+
+/// It is for others: this machine need not reach it.
+#[tokio::test]
+async fn people_call_tools_past_the_public_address() -> Result<()> {
+    let folder = Folder::new()?.configured("[listen]\npublic_url = \"https://skein.example.com\"\n")?;
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    up.skein(&["tools", "call", "join-swarm", "name=boss", "lead=true"]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn people_act_for_the_member_that_has_the_name() -> Result<()> {
+    let up = Up::start().await?;
+    let boss = Client::new(&up.mcp, &up.token("worker", "boss").await?);
+    let joined = boss.call("join-swarm", json!({"name": "boss"})).await?;
+    let shown =
+        up.skein(&["tools", "call", "my-agent-info", "--role", "worker", "--name", "boss", "--json"]).await?;
+    let shown: Value = serde_json::from_str(&shown)?;
+    ensure!(shown["agentId"] == joined["yourAgentId"] && shown["agentId"].is_string(), "{shown} {joined}");
     Ok(())
 }
 

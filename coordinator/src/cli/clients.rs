@@ -68,7 +68,7 @@ impl Client {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
             Client::Add(add) => add.run().await,
-            Client::List { common } => list::rows(&common, "clients", "", COLUMNS, 0).await,
+            Client::List { common } => list::rows(&common, "clients", "", COLUMNS, list::ALL).await,
             Client::Remove { name, common } => {
                 let request = RemoveClientRequest { swarm: common.swarm.to_string(), name: name.to_string() };
                 common.print(common.admin().await?.remove_client(request).await)

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{CliError, Common, token};
+use crate::api::client;
 use crate::auth::Role;
 use crate::console::SESSION;
 use crate::node::Endpoint;
@@ -24,7 +26,8 @@ pub(super) struct Console {
 }
 
 impl Console {
-    pub(super) fn run(self) -> Result<(), CliError> {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        self.require_swarm().await?;
         let endpoint = Endpoint::of_a_node(&self.common.layout())?;
         let role = if self.observer { Role::Observer } else { Role::Operator };
         let name = Name::parse(if self.observer { "onlooker" } else { "operator" })?;
@@ -36,8 +39,18 @@ impl Console {
             println!("{}", serde_json::json!({ "url": link, "expiresAt": issued.expires_at.iso() }));
             return Ok(());
         }
-        eprintln!("open this link within five minutes; whoever has it is {role} of the swarm");
+        eprintln!("open this link within five minutes; whoever has it is {role} of all swarms of this node");
         println!("{link}");
         Ok(())
+    }
+
+    async fn require_swarm(&self) -> Result<(), CliError> {
+        let swarm = &self.common.swarm;
+        let swarms = client::list(&mut self.common.admin().await?, "swarms", "", u32::MAX).await?;
+        if swarms.rebuilding || swarms.rows.iter().any(|known| known["name"] == swarm.as_str()) {
+            return Ok(());
+        }
+        let problem = format!("there is no swarm {swarm}; `skein swarm list` shows those there are");
+        Err(Refusal::new(Code::NotFound, problem).into())
     }
 }

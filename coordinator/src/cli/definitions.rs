@@ -137,6 +137,9 @@ impl Add {
             let names: Vec<String> = self.credential.iter().map(ToString::to_string).collect();
             asked.push_str(&format!("credentials = {}\n", json!(names)));
         }
+        if self.common.swarm.as_str() != "default" {
+            asked.push_str(&format!("swarm = {}\n", json!(self.common.swarm)));
+        }
         if let Some(schedule) = &self.schedule {
             asked.push_str(&format!("schedule = {}\n", json!(schedule)));
         }

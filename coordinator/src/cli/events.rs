@@ -28,11 +28,7 @@ impl Events {
         let mut admin = common.admin().await?;
         let mut events = admin.events(request).await.map_err(client::refused)?.into_inner();
         while let Some(event) = events.message().await.map_err(client::refused)? {
-            match print(&event, common.json) {
-                // Whoever read this has seen enough.
-                Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                outcome => outcome?,
-            }
+            print(&event, common.json)?;
         }
         Ok(())
     }

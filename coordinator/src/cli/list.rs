@@ -67,6 +67,9 @@ impl<V: View> Of<V> {
     }
 }
 
+/// Most rows, where all are shown.
+pub(super) const ALL: u32 = u32::MAX;
+
 /// Asks for a view, of one agent if one is named, and prints it.
 pub(super) async fn rows(
     common: &Common,
@@ -79,13 +82,21 @@ pub(super) async fn rows(
     let request = ListRequest {
         view: view.to_owned(),
         swarm: common.swarm.to_string(),
-        limit,
+        // One more tells whether there are more.
+        limit: limit.saturating_add(1),
         after: String::new(),
         agent: agent.to_owned(),
     };
-    let listed = client::rows(&mut admin, request).await?;
+    let mut listed = client::rows(&mut admin, request).await?;
+    let shown = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = listed.rows.len() > shown;
+    listed.rows.truncate(shown);
     if listed.rebuilding {
         eprintln!("skein: the lists are still being built after a start; some rows may be missing");
     }
-    Ok(table::print(&listed.rows, columns, common.json)?)
+    table::print(&listed.rows, columns, common.json)?;
+    if more {
+        eprintln!("skein: there are more than these {shown}; --limit shows as many as you want");
+    }
+    Ok(())
 }

@@ -5,11 +5,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use skein_shared::id::Name;
-use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{CliError, Common, token};
-use crate::api::client;
 use crate::auth::Role;
 use crate::config::{self, Overrides};
 use crate::node::Endpoint;
@@ -60,7 +58,7 @@ impl McpConfig {
             None => Name::parse(self.role.as_str())?,
         };
         let known = match self.agent {
-            None if self.role != Role::Observer => member(&self.common, &name).await?,
+            None if self.role != Role::Observer => self.common.member(&name).await?,
             given => given,
         };
         let agent = known.unwrap_or_else(Uuid::new_v4);
@@ -69,21 +67,6 @@ impl McpConfig {
         println!("{}", render(self.client, &base_url(&self.common)?, issued.text()));
         Ok(())
     }
-}
-
-/// The member of the swarm that has the name, if a node runs and knows one: no other agent may join under it.
-async fn member(common: &Common, name: &Name) -> Result<Option<Uuid>, CliError> {
-    let mut admin = match common.admin().await {
-        Err(refusal) if refusal.code == Code::Unavailable => return Ok(None),
-        reached => reached?,
-    };
-    let members = client::list(&mut admin, "agents", common.swarm.as_str(), u32::MAX).await?;
-    let found = members.rows.iter().find(|member| member["name"] == name.as_str());
-    if found.is_none() && members.rebuilding {
-        let problem = "not all members can be listed yet, so nobody knows whether one has the name; try again in a moment, or say which agent it is with --agent";
-        return Err(Refusal::new(Code::Unavailable, problem).into());
-    }
-    Ok(found.and_then(|member| member["id"].as_str()?.parse().ok()))
 }
 
 /// Where the running node is, or else where the next one will be.

@@ -35,8 +35,9 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
-use skein_shared::Refusal;
 use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
 
 use crate::api::client;
 use crate::cluster::member::FORMAT;
@@ -78,6 +79,21 @@ impl Common {
     /// The node that runs on the data directory.
     async fn admin(&self) -> Result<client::Admin, Refusal> {
         client::connect(&self.layout()).await
+    }
+
+    /// The member of the swarm that has the name, if a node runs and knows one: no other agent may join under it.
+    async fn member(&self, name: &Name) -> Result<Option<Uuid>, CliError> {
+        let mut admin = match self.admin().await {
+            Err(refusal) if refusal.code == Code::Unavailable => return Ok(None),
+            reached => reached?,
+        };
+        let members = client::list(&mut admin, "agents", self.swarm.as_str(), u32::MAX).await?;
+        let found = members.rows.iter().find(|member| member["name"] == name.as_str());
+        if found.is_none() && members.rebuilding {
+            let problem = "not all members can be listed yet, so nobody knows whether one has the name; try again in a moment, or say which agent it is with --agent";
+            return Err(Refusal::new(Code::Unavailable, problem).into());
+        }
+        Ok(found.and_then(|member| member["id"].as_str()?.parse().ok()))
     }
 
     /// Prints the document that a node has answered with.
@@ -189,8 +205,8 @@ pub enum CliError {
     Agent(String),
     #[error("{0}")]
     Certificates(String),
-    #[error("the output could not be written: {0}")]
-    Output(#[from] std::io::Error),
+    #[error(transparent)]
+    File(#[from] std::io::Error),
 }
 
 impl From<Refusal> for CliError {
@@ -200,12 +216,17 @@ impl From<Refusal> for CliError {
 }
 
 impl CliError {
+    /// Whoever read the output has seen enough.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, CliError::File(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
     /// 1 a failure, 2 bad usage, 3 not allowed, 4 not found, 5 refused, 6 try again.
     pub fn exit(&self) -> u8 {
         match self {
             CliError::Refused(refusal) => refusal.code.exit(),
             CliError::Start(StartError::DataDir(DataDirError::InUse { .. })) => 5,
-            CliError::Start(_) | CliError::Output(_) | CliError::Demo(_) | CliError::Agent(_) => 1,
+            CliError::Start(_) | CliError::File(_) | CliError::Demo(_) | CliError::Agent(_) => 1,
             CliError::Certificates(_) => 5,
             CliError::Usage(_) => 2,
         }
@@ -213,6 +234,11 @@ impl CliError {
 }
 
 impl Cli {
+    /// Whether it serves others, who are told of in its log.
+    pub fn serves(&self) -> bool {
+        matches!(self.command, Command::Up(_) | Command::Serve(_) | Command::Demo(_))
+    }
+
     /// Does what runners start this program for, if that is why it runs: it turns into an agent, or works inside of one.
     /// Nothing may be started before, since what it may see is decided for the whole process.
     ///
@@ -239,7 +265,7 @@ impl Cli {
             Command::McpConfig(config) => config.run().await,
             Command::Swarm(swarm) => swarm.run().await,
             Command::Cluster(cluster) => cluster.run().await,
-            Command::Console(console) => console.run(),
+            Command::Console(console) => console.run().await,
             Command::Status(status) => status.run().await,
             Command::Agents(list) => list.run().await,
             Command::Tasks(list) => list.run().await,

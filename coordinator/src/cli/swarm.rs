@@ -57,7 +57,9 @@ pub(super) enum Swarm {
 impl Swarm {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
-            Swarm::List { common } => list::rows(&common, "swarms", "", &[("NAME", &["name"])], 0).await,
+            Swarm::List { common } => {
+                list::rows(&common, "swarms", "", &[("NAME", &["name"])], list::ALL).await
+            }
             Swarm::Create { name, common } => {
                 let request = CreateSwarmRequest { name: name.to_string() };
                 common.print(common.admin().await?.create_swarm(request).await)

@@ -2,11 +2,15 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{Table, presets};
 use serde_json::Value;
 
 /// Longest cell of a table, characters; `--json` shows the whole.
 const CELL: usize = 80;
+/// What is left at least of the last column where a terminal is narrow.
+const LEAST: usize = 20;
+/// Characters around a cell.
+const AROUND: usize = 2;
 
 /// A column: its heading, and where its value is in the row, with dots into objects. Of several places the first that
 /// holds one counts.
@@ -20,7 +24,8 @@ pub(super) fn print(rows: &[Value], columns: &[Column], json: bool) -> io::Resul
         }
         return Ok(());
     }
-    writeln!(out, "{}", table(rows, columns))
+    let room = Table::new().width().map(usize::from);
+    writeln!(out, "{}", table(rows, columns, room))
 }
 
 /// One document: its fields below one another.
@@ -37,20 +42,43 @@ fn fields(document: &Value) -> String {
     there.map(|(field, value)| format!("{field}: {}\n", plain(&text(value)))).collect()
 }
 
-fn table(rows: &[Value], columns: &[Column]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(columns.iter().map(|(heading, _)| *heading));
-    for row in rows {
-        table.add_row(columns.iter().map(|(_, places)| {
-            let value = places
-                .iter()
-                .map(|place| place.split('.').fold(row, |row, field| &row[field]))
-                .find(|value| !value.is_null());
-            cut(&value.map(text).unwrap_or_default())
-        }));
+/// No cell is broken into lines: what an id was broken into nobody can copy. The last column, most often a text, is cut
+/// to what room a terminal has.
+fn table(rows: &[Value], columns: &[Column], room: Option<usize>) -> Table {
+    let mut cells: Vec<Vec<String>> = rows.iter().map(|row| cells_of(row, columns)).collect();
+    if let Some(room) = room {
+        let wide = |place: usize| cells.iter().map(|row| row[place].chars().count()).max().unwrap_or(0);
+        let headed = |(place, (heading, _)): (usize, &Column)| wide(place).max(heading.len()) + AROUND;
+        let last = columns.len().saturating_sub(1);
+        let others: usize = columns.iter().enumerate().take(last).map(headed).sum();
+        let left = room.saturating_sub(others + AROUND).max(LEAST);
+        for cell in cells.iter_mut().filter_map(|row| row.last_mut()) {
+            *cell = shortened(cell, left);
+        }
     }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(columns.iter().map(|(heading, _)| *heading));
+    table.add_rows(cells);
     table
+}
+
+fn cells_of(row: &Value, columns: &[Column]) -> Vec<String> {
+    let cell = |(_, places): &Column| {
+        let value = places
+            .iter()
+            .map(|place| place.split('.').fold(row, |row, field| &row[field]))
+            .find(|value| !value.is_null());
+        cut(&value.map(text).unwrap_or_default())
+    };
+    columns.iter().map(cell).collect()
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn text(value: &Value) -> String {
@@ -69,12 +97,9 @@ pub(super) fn plain(text: &str) -> String {
 /// A cell is one line.
 fn cut(text: &str) -> String {
     let text = plain(text).replace('\t', " ");
-    let mut line = text.lines().next().unwrap_or_default().chars();
-    let mut shown: String = line.by_ref().take(CELL).collect();
-    if line.next().is_some() || text.lines().nth(1).is_some() {
-        shown.push('…');
-    }
-    shown
+    let line = text.lines().next().unwrap_or_default();
+    let whole = if text.lines().nth(1).is_some() { format!("{line}…") } else { line.to_owned() };
+    shortened(&whole, CELL)
 }
 
 #[cfg(test)]
@@ -97,11 +122,27 @@ mod tests {
         let shown = table(
             &rows,
             &[("NAME", &["name"]), ("TAGS", &["tags"]), ("N", &["late", "early"]), ("TEXT", &["text"])],
+            None,
         )
         .to_string();
         assert!(!shown.contains('\u{1b}'));
         for part in ["NAME", "a[31m", "x, y", "7", "one…"] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
+    }
+
+    #[test]
+    fn a_narrow_terminal_breaks_no_id() {
+        let (id, text) = ("01a217e8-a7d8-71fc-abb6-52c854f1a91a", "word ".repeat(12));
+        let rows = [json!({"id": id, "agent": id, "text": text})];
+        let columns: &[Column] = &[("ID", &["id"]), ("AGENT", &["agent"]), ("TEXT", &["text"])];
+        let lines = |room| table(&rows, columns, Some(room)).to_string();
+        for room in [120, 40] {
+            let shown = lines(room);
+            assert_eq!(shown.lines().count(), 2, "{shown}");
+            assert_eq!(shown.matches(id).count(), 2, "{shown}");
+        }
+        assert!(lines(120).lines().all(|line| line.chars().count() <= 120), "{}", lines(120));
+        assert!(lines(120).contains("word …"));
     }
 }

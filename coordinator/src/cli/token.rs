@@ -45,7 +45,7 @@ impl Token {
             Token::Refresh(refresh) => refresh.run().await,
             Token::Revoke(revoke) => revoke.run().await,
             Token::RotateKeys(rotate) => rotate.run(),
-            Token::Revoked { common } => list::rows(&common, "revocations", "", REVOKED, 0).await,
+            Token::Revoked { common } => list::rows(&common, "revocations", "", REVOKED, list::ALL).await,
         }
     }
 }
@@ -209,7 +209,16 @@ impl Revoke {
             agent: text(self.what.agent),
             everyone: self.what.everyone,
         };
-        self.common.print(self.common.admin().await?.revoke(request).await)
+        let own = self.common.layout().operator_token();
+        let is_own = std::fs::read_to_string(&own).is_ok_and(|token| token.trim() == request.token);
+        self.common.print(self.common.admin().await?.revoke(request).await)?;
+        if is_own {
+            let own = own.display();
+            eprintln!(
+                "that was this command line's own; make another: skein token issue --role operator --name operator > {own}"
+            );
+        }
+        Ok(())
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) struct AsWhom {
     /// The caller's name: an agent's, to act for that agent. The role's if left out.
     #[arg(long)]
     name: Option<Name>,
-    /// The agent's id; that of the agent which runners start under the name, if left out.
+    /// The agent's id; that of the member which has the name, if left out, or else of the agent that runners start under it.
     #[arg(long)]
     agent: Option<Uuid>,
     #[command(flatten)]
@@ -102,10 +102,21 @@ impl AsWhom {
             Some(name) => name.clone(),
             None => Name::parse(self.role.as_str())?,
         };
-        let agent = self.agent.unwrap_or_else(|| agent_id(&self.common.swarm, &name));
+        let agent = self.agent(&name).await?;
         let issued = token::issue(&self.common, self.role, name, agent, LIFETIME, None)?;
-        let url = format!("{}/mcp/{view}", endpoint.url.trim_end_matches('/'));
+        // Not by its public address: this machine need not reach that, and it may want TLS.
+        let url = format!("http://{}/mcp/{view}", endpoint.http);
         Ok(Connection::connect(&url, issued.text()).await?)
+    }
+
+    /// Who has the name that was given, or the agent that runners start under it.
+    async fn agent(&self, name: &Name) -> Result<Uuid, CliError> {
+        let is_named = self.name.is_some() && matches!(self.role, Role::Lead | Role::Worker);
+        let known = match self.agent {
+            None if is_named => self.common.member(name).await?,
+            given => given,
+        };
+        Ok(known.unwrap_or_else(|| agent_id(&self.common.swarm, name)))
     }
 
     /// Calls a tool by its name, listed or not.

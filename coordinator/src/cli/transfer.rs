@@ -82,8 +82,23 @@ impl Place {
         let overrides = Overrides { redis: self.redis.clone(), ..Overrides::default() };
         let config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;
+        if !makes && config.store.redis.is_none() {
+            self.require_store()?;
+        }
         let data = DataDir::open(&self.data).map_err(StartError::from)?;
         Ok(Alone::open(data, &config, makes).await?)
+    }
+
+    /// A mistyped folder must not become one with an empty store, whose export would pass for a good copy.
+    fn require_store(&self) -> Result<(), CliError> {
+        if Layout::new(&self.data).store().exists() {
+            return Ok(());
+        }
+        let problem = format!(
+            "there is no store in {}; name the data directory of the node with --data or SKEIN_DATA",
+            self.data.display()
+        );
+        Err(Refusal::new(Code::NotFound, problem).into())
     }
 
     fn report(&self, summary: &Summary) -> Result<(), CliError> {

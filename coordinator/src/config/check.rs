@@ -26,6 +26,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// For the first thing that is wrong.
 pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     check_compat(config)?;
+    check_public_url(config.listen.public_url.as_deref())?;
     check_sources(&mut config.ingress.source, folder)?;
     check_workspaces(&mut config.slack.workspace, folder)?;
     let secrets = &mut config.secrets;
@@ -43,6 +44,23 @@ pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigErro
     check_limits(&config.limits)?;
     check_retention(&config.retention)?;
     check_runner(&config.runner)
+}
+
+/// It is put before paths, and agents are sent there.
+fn check_public_url(url: Option<&str>) -> Result<(), ConfigError> {
+    let Some(url) = url else { return Ok(()) };
+    let is_base = Url::parse(url).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.query().is_none()
+            && url.fragment().is_none()
+    });
+    if is_base {
+        return Ok(());
+    }
+    Err(ConfigError(format!(
+        "`listen.public_url` is `{url}`, which is no address of a server; write it with its scheme, such as https://skein.example.com"
+    )))
 }
 
 fn check_sources(sources: &mut [Source], folder: &Path) -> Result<(), ConfigError> {

@@ -159,6 +159,18 @@ mod tests {
     }
 
     #[test]
+    fn a_public_address_is_one_that_paths_can_follow() {
+        let public = |url: &str| read(&format!("[listen]\npublic_url = \"{url}\""));
+        for good in ["https://skein.example.com", "http://10.0.0.1:7700/skein/"] {
+            public(good).unwrap();
+        }
+        for bad in ["skein.example.com", "foo", "", "ftp://a", "https://a/?b=c", "localhost:7700"] {
+            let error = public(bad).unwrap_err().to_string();
+            assert!(error.contains("with its scheme"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
     fn one_key_for_all_needs_a_word_of_its_own_beyond_loopback() {
         let compat = |listen: &str, more: &str| {
             read(&format!("[listen]\nhttp = \"{listen}\"\n[compat]\nmode = \"agent-swarm\"\n{more}"))

@@ -1,10 +1,16 @@
 //! The other end of the facade: tools as the command line and the demo's agents call them.
 
-use rmcp::model::CallToolRequestParams;
-use rmcp::service::{RoleClient, RunningService, ServiceExt};
+use std::time::Duration;
+
+use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult};
+use rmcp::service::{PeerRequestOptions, RoleClient, RunningService, ServiceError, ServiceExt};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Map, Value};
+
+/// A call of which nothing was heard for so long is not answered any more: a node says every quarter of a minute that it
+/// is at it ([`PROGRESS`](super::server::PROGRESS)).
+const SILENCE: Duration = Duration::from_secs(45);
 
 /// A session with the swarm.
 pub struct Connection {
@@ -62,11 +68,16 @@ impl Connection {
     /// When there is no answer.
     pub async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<Called, ConnectionError> {
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let result = self
-            .session
-            .call_tool(request)
-            .await
-            .map_err(|error| ConnectionError::Answer { what: tool.to_owned(), problem: error.to_string() })?;
+        let result = self.result(request).await.map_err(|error| {
+            let problem = match error {
+                ServiceError::Timeout { .. } => {
+                    "the node gives no sign of life any more, so whether it took effect is not known"
+                        .to_owned()
+                }
+                error => error.to_string(),
+            };
+            ConnectionError::Answer { what: tool.to_owned(), problem }
+        })?;
         let json = result.structured_content.unwrap_or(Value::Null);
         let texts = result.content.iter().filter_map(|block| block.as_text()).map(|text| text.text.as_str());
         // The last may be the JSON again.
@@ -77,6 +88,16 @@ impl Connection {
             json,
             is_error: result.is_error == Some(true),
         })
+    }
+
+    async fn result(&self, request: CallToolRequestParams) -> Result<CallToolResult, ServiceError> {
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(request));
+        let options = PeerRequestOptions::with_timeout(SILENCE).reset_timeout_on_progress();
+        let handle = self.session.send_cancellable_request(request, options).await?;
+        match handle.await_response().await? {
+            ServerResult::CallToolResult(result) => Ok(result),
+            _ => Err(ServiceError::UnexpectedResponse),
+        }
     }
 
     pub async fn close(self) {

@@ -74,7 +74,7 @@ use crate::service::unread::Delivery;
 /// client gets its first byte within a second.
 const FIRST_PROGRESS: Duration = Duration::from_millis(250);
 /// Claude Code gives up after five minutes without progress; proxies often after one.
-const PROGRESS: Duration = Duration::from_secs(15);
+pub(super) const PROGRESS: Duration = Duration::from_secs(15);
 /// What is under way when the node stops has this long to end.
 const FINISH: Duration = Duration::from_secs(1);
 /// How long a client may keep a list. The catalogue changes with the program alone.

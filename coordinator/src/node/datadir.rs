@@ -197,11 +197,14 @@ fn prepare(root: &Path) -> io::Result<bool> {
     Ok(own)
 }
 
-/// Whether there is nothing in it but what people put there before the first start.
+/// What people and the command line put there before the first start: a store that is brought back, say.
+const PREPARED: [&str; 6] = ["config.toml", "agents", "credentials", "keys.json", "secrets.json", "store.db"];
+
+/// Whether there is nothing in it but that.
 fn is_prepared(root: &Path) -> io::Result<bool> {
     for entry in std::fs::read_dir(root)? {
         let name = entry?.file_name();
-        if name != "config.toml" && name != "agents" {
+        if !PREPARED.iter().any(|prepared| name == *prepared) {
             return Ok(false);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use skein_shared::Code;
 use skein_shared::ask::LogQuery;
 use skein_shared::id::InstanceId;
 use tokio::sync::mpsc;
@@ -67,6 +68,7 @@ impl Logs {
     }
 
     async fn send(&self, run: &Run, follow: bool, listener: &Listener) -> Result<(), Gone> {
+        let run = &(if follow { self.placed(run, listener).await? } else { run.clone() });
         let Some(runner) = &run.runner else {
             return say(run, Vec::new(), format!("{}. It is on no runner", run.state), listener).await;
         };
@@ -79,8 +81,9 @@ impl Logs {
                 Ok(part) => part,
                 Err(refusal) => {
                     let now = self.now(run).await;
-                    let is_away = refusal.code.is_passing();
-                    // A runner that restarts comes back, and its logs with it. Once the run is over it may be gone for good.
+                    // A runner that restarts comes back, and its logs with it; one that is told to start the run has no log
+                    // of it before that. Once the run is over it may be gone for good.
+                    let is_away = refusal.code.is_passing() || refusal.code == Code::NotFound;
                     if follow && is_away && !now.ended {
                         tokio::time::sleep(PAUSE).await;
                         continue;
@@ -98,6 +101,19 @@ impl Logs {
         }
         let state = if follow { self.end(run).await } else { run.state.clone() };
         say(run, Vec::new(), state, listener).await
+    }
+
+    /// A run that waits for a slot, as soon as it has one or is over.
+    async fn placed(&self, run: &Run, listener: &Listener) -> Result<Run, Gone> {
+        let mut now = run.clone();
+        if now.runner.is_none() && !now.ended {
+            say(run, Vec::new(), format!("{}. It has no runner yet", run.state), listener).await?;
+        }
+        while now.runner.is_none() && !now.ended {
+            tokio::time::sleep(LOOK).await;
+            now = self.now(&now).await;
+        }
+        Ok(now)
     }
 
     /// How a run that the runner knows to be over has ended: a moment later it is written down.

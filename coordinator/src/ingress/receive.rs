@@ -142,10 +142,10 @@ impl IntoResponse for Outcome {
             Outcome::Taken(_, Answer::Nothing) => StatusCode::OK.into_response(),
             Outcome::Ignored(reason) => Json(json!({"ok": true, "ignored": reason})).into_response(),
             Outcome::Taken(Taken { receipt, duplicate, matched }, Answer::Receipt) => {
-                let status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
+                // X and Linear take any other status than 200 for a failure, and send it again.
                 let answer =
                     json!({"ok": true, "receipt": receipt, "matched": matched, "duplicate": duplicate});
-                (status, Json(answer)).into_response()
+                Json(answer).into_response()
             }
         }
     }

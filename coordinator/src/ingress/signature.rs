@@ -1,7 +1,7 @@
 //! Whether a request was signed with a source's secret. All comparisons take constant time.
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use ring::signature::{ED25519, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
@@ -31,6 +31,11 @@ pub(super) fn base64_of(secret: &[u8], message: &[u8]) -> Option<String> {
 /// Whether both are the same. Neither the place of a difference nor the length of the secret shows in the time.
 pub(super) fn is_secret(secret: &[u8], given: &[u8]) -> bool {
     Sha256::digest(secret).ct_eq(&Sha256::digest(given)).into()
+}
+
+/// What tells a message from all others.
+pub(super) fn digest(message: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(message))
 }
 
 /// Checks an Ed25519 signature; key and signature are in hexadecimal digits.

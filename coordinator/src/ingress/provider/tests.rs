@@ -334,7 +334,7 @@ fn events_are_told_in_shared_words() {
             json!({"for_user_id": "42", "tweet_create_events": [{"id_str": "9", "text": "hi",
                 "user": {"screen_name": "ada"}}]}),
             "tweet_create_events",
-            "",
+            "wKb1cWzpAj-Q8gytu1i6MMtphXweMKA0BNAvWyabXM8",
             json!({"repo": "42", "action": "tweet_create", "body": "hi", "author": "ada", "sender": "ada",
                 "url": "https://x.com/ada/status/9"}),
         ),

@@ -6,7 +6,7 @@ use skein_shared::Refusal;
 use super::{Notice, Reading, Sender, signs_body};
 use crate::ingress::context::{Context, text};
 use crate::ingress::delivery::Delivery;
-use crate::ingress::signature::{base64_hmac, base64_of};
+use crate::ingress::signature::{base64_hmac, base64_of, digest};
 
 const SIGNATURE: &str = "x-twitter-webhooks-signature";
 
@@ -23,7 +23,8 @@ impl Sender for Twitter {
         let list = body.as_object().and_then(|fields| fields.iter().find(|(_, value)| value.is_array()));
         let Some((event, items)) = list else { return Ok(Reading::Ignored("the body holds no activity")) };
         let context = context(event, items.get(0).unwrap_or(&Value::Null), &body);
-        Ok(Notice::of("", &event.clone(), context, body))
+        // X names no deliveries. Every activity has its id or its moment, so only a repeat is the same to the byte.
+        Ok(Notice::of(&digest(delivery.body), &event.clone(), context, body))
     }
 
     fn prove(&self, token: &str, secret: &[u8]) -> Option<Value> {

@@ -8,7 +8,7 @@ use super::effect;
 use super::event::{Event, Outcome, Resumption, WaitEnd};
 use super::filter::{Envelope, Filter, FilterKind};
 use super::index::Place;
-use super::state::{Triggers, Wait, delivery_id, speaker_id};
+use super::state::{RATE_LIMITED, Triggers, Wait, delivery_id, speaker_id};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, Name};
@@ -78,14 +78,24 @@ impl Triggers {
         duplicate(receipt)
     }
 
-    /// A delivery that nobody took is no duplicate when it comes again and somebody does: its sender was asked
-    /// to repeat it for that.
+    /// A delivery that nobody took is no duplicate when it comes again and an agent or the swarm does: its sender was
+    /// asked to repeat it for that.
     fn look_again(&self, incoming: Incoming, ctx: &Ctx) -> Decision<Self> {
         let event = Envelope::webhook(&incoming);
         match self.outcome(&event) {
-            outcome if outcome.matched() == 0 => duplicate(incoming.receipt),
+            outcome if outcome.matched() == 0 && !self.hears_now(&incoming, ctx) => {
+                duplicate(incoming.receipt)
+            }
             outcome => self.write_down(incoming, &event, outcome, None, ctx),
         }
+    }
+
+    /// Whether the swarm hears of a dead letter that comes again. What was too much stays so.
+    fn hears_now(&self, incoming: &Incoming, ctx: &Ctx) -> bool {
+        let dead = self.receipts.get(&incoming.receipt).and_then(|receipt| receipt.dead.as_deref());
+        dead != Some(RATE_LIMITED)
+            && effect::to_swarm(&self.swarm, incoming).is_some()
+            && !self.is_repeated(incoming, ctx.now)
     }
 
     fn outcome(&self, event: &Envelope) -> Outcome {

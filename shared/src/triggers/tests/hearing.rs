@@ -83,6 +83,28 @@ fn the_swarm_hears_once_what_none_of_its_agents_asked_for() {
     assert_eq!(bench.restored(), bench.entity);
 }
 
+#[test]
+fn what_its_sender_repeats_the_swarm_hears_if_nobody_has_it() {
+    let mut bench = bench();
+    // Before the swarm had a workspace.
+    bench.run(deliver(1, "d1", "message")).unwrap();
+    let receipt = |number: u128| format!("receipt/{}", id(number));
+    assert_eq!(bench.body(&receipt(1)).unwrap()["reason"], "no_match");
+    bench.restart();
+    bench.run(says(2, "d1", "message", "1.0", true)).unwrap();
+    assert_eq!(heard(&bench), 1);
+    assert_eq!(bench.body(&receipt(1)).unwrap()["status"], "processed");
+    bench.run(says(3, "d1", "message", "1.0", true)).unwrap();
+    assert_eq!(heard(&bench), 1, "it has heard it");
+
+    // What it has heard by another event meanwhile it does not hear again.
+    bench.run(deliver(4, "d4", "message")).unwrap();
+    bench.run(says(5, "d5", "app_mention", "2.0", true)).unwrap();
+    bench.run(says(6, "d4", "message", "2.0", true)).unwrap();
+    assert_eq!(heard(&bench), 2);
+    assert_eq!(bench.restored(), bench.entity);
+}
+
 /// Checks of a commit fail, in one of the events that say so.
 fn fails(receipt: u128, delivery: &str, commit: &str) -> Command {
     let activity = Activity {
@@ -150,6 +172,9 @@ fn whoever_says_too_much_at_a_time_is_told_once_and_heard_again_later() {
     assert_eq!(heard(&bench), 11, "somebody else");
     let receipt = bench.body(&format!("receipt/{}", id(refused))).unwrap().clone();
     assert_eq!((&receipt["status"], &receipt["reason"]), (&json!("dead_letter"), &json!("rate_limited")));
+
+    bench.run(says(51, &format!("d{refused}"), "message", &format!("{refused}.0"), true)).unwrap();
+    assert_eq!((heard(&bench), told(&bench)), (11, 1), "nor when its sender repeats it");
 
     let replay = match says(50, "", "message", "11.0", true) {
         Command::Deliver { incoming } => Command::Replay { of: id(refused), incoming },

@@ -228,9 +228,18 @@ impl Entities {
         commands: Vec<(Mark, &Value)>,
     ) -> Vec<Result<(), Refusal>> {
         let mut deliveries = Vec::with_capacity(commands.len());
-        let mut outcomes = Vec::with_capacity(commands.len());
+        let count = commands.len();
+        let mut outcomes = Vec::with_capacity(count);
         for (mark, command) in commands {
-            outcomes.push(E::Command::deserialize(command).map_err(unknown_to(key)).map(|command| {
+            let command = match E::Command::deserialize(command).map_err(unknown_to(key)) {
+                Ok(command) => match self.informed::<E>(key, command).await {
+                    Ok(command) => Ok(command),
+                    // None may go before it, for the mark of a later one stands for it too.
+                    Err(refusal) => return vec![Err(refusal); count],
+                },
+                Err(refusal) => Err(refusal),
+            };
+            outcomes.push(command.map(|command| {
                 let request = Request { id: delivery_id(&mark), ..Request::read() };
                 let trace = self.shared.traces.of(&mark.source, mark.sequence);
                 let (ticket, answered) = Ticket::following(key, &trace);

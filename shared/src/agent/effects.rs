@@ -90,7 +90,7 @@ impl Agent {
     /// The webhook came too late for the wait, and is triggers' to place again.
     pub(super) fn unclaimed(&self, receipt: Uuid, wait: Uuid, payload: &Envelope) -> Effect {
         let (agent, payload) = (self.name.clone(), payload.clone());
-        self.to::<Triggers>(&triggers::Command::Unclaimed { receipt, agent, wait, payload })
+        self.to::<Triggers>(&triggers::Command::Unclaimed { receipt, agent, wait, payload, kept: None })
     }
 
     /// The run that a webhook asked for is not to be, and its receipt shall say so.

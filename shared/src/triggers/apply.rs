@@ -147,6 +147,7 @@ impl Triggers {
         self.consume(&outcome.resumed, &mut receipt, changes);
         let mut note = standing(&receipt);
         note.insert(format!("unclaimed:{wait}"), json!(outcome));
+        note.extend(outcome.heard.then(|| ("heard".to_owned(), json!(true))));
         changes.put(document(id), &receipt, Some(Value::Object(note).into()));
         self.insert_receipt(id, receipt);
     }
@@ -220,6 +221,6 @@ fn standing(receipt: &Receipt) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn document(receipt: Uuid) -> String {
+pub(super) fn document(receipt: Uuid) -> String {
     format!("receipt/{receipt}")
 }

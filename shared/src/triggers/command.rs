@@ -41,6 +41,9 @@ pub enum Command {
         agent: Name,
         wait: Uuid,
         payload: Envelope,
+        /// The event and what it repeats on request, from the receipt: the swarm may have to hear of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept: Option<Box<Kept>>,
     },
     /// A genuine request that could not be read. It is written down, so that somebody can see what was sent.
     Reject {
@@ -110,6 +113,15 @@ pub struct Incoming {
     /// What somebody did with it at a forge where the swarm has a bot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<Box<Activity>>,
+}
+
+/// What the body of a receipt says of its event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    pub incoming: Incoming,
+    #[serde(default)]
+    pub replay_of: Option<Uuid>,
 }
 
 /// A request that was signed by its source, and is no event.

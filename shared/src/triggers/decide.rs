@@ -3,7 +3,7 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use super::command::{Command, Incoming, Rejected, Reply};
+use super::command::{Command, Incoming, Kept, Rejected, Reply};
 use super::effect;
 use super::event::{Event, Outcome, Resumption, WaitEnd};
 use super::filter::{Envelope, Filter, FilterKind};
@@ -51,8 +51,8 @@ impl Triggers {
                 self.register(*wait, entry, reply_to)
             }
             Command::Cancel { wait } => Ok(self.cancel(*wait)),
-            Command::Unclaimed { receipt, agent, wait, payload } => {
-                Ok(self.hand_on(*receipt, agent, *wait, payload))
+            Command::Unclaimed { receipt, agent, wait, payload, kept } => {
+                Ok(self.hand_on(*receipt, agent, *wait, payload, kept.as_deref(), ctx))
             }
             Command::Reject { rejected } => Ok(self.reject(rejected, ctx)),
             Command::Refused { receipt, agent, reason } => Ok(self.refused(*receipt, agent, reason)),
@@ -197,8 +197,16 @@ impl Triggers {
     }
 
     /// The wait had ended before the event reached it. As long as another instance of the agent has the same
-    /// event, that is enough; otherwise the next in line gets it.
-    fn hand_on(&self, receipt: Uuid, agent: &Name, wait: Uuid, event: &Envelope) -> Decision<Self> {
+    /// event, that is enough; otherwise the next in line gets it, and the swarm hears what no agent has any more.
+    fn hand_on(
+        &self,
+        receipt: Uuid,
+        agent: &Name,
+        wait: Uuid,
+        event: &Envelope,
+        kept: Option<&Kept>,
+        ctx: &Ctx,
+    ) -> Decision<Self> {
         let mut events = self.end(wait, WaitEnd::Cancelled);
         let mut outcome = Outcome::default();
         if !self.is_shared_beyond(receipt, agent, wait) {
@@ -207,9 +215,21 @@ impl Triggers {
                 None => outcome.started.extend(self.is_subscribed(agent, event).then(|| agent.clone())),
             }
         }
+        let mut effects = effect::of(&outcome, &self.swarm, receipt, event);
+        let had = self.receipts.get(&receipt).map_or(0, |receipt| receipt.matched);
+        if had <= 1 && outcome.matched() == 0 {
+            effects.extend(kept.and_then(|kept| self.pass_to_swarm(kept, &mut outcome, ctx)));
+        }
         events.push(Event::HandedOn { receipt, agent: agent.clone(), wait, outcome: outcome.clone() });
-        let effects = effect::of(&outcome, &self.swarm, receipt, event);
         Decision::new(delivered(receipt, outcome), events).effects(effects)
+    }
+
+    /// The effect by which the swarm hears of an event that an agent had. It counts for nobody's limit: what an agent
+    /// asked for is not refused because it comes late.
+    fn pass_to_swarm(&self, kept: &Kept, outcome: &mut Outcome, ctx: &Ctx) -> Option<Effect> {
+        let told = effect::to_swarm(&self.swarm, &kept.incoming)?;
+        outcome.heard = true;
+        (kept.replay_of.is_some() || !self.is_repeated(&kept.incoming, ctx.now)).then_some(told)
     }
 
     /// Whether other waits of the agent were given the event, and have not given it back.

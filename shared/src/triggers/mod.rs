@@ -15,11 +15,13 @@ mod subscription;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Incoming, Rejected, Reply};
+pub use command::{Command, Incoming, Kept, Rejected, Reply};
 pub use event::{Event, Outcome, Resumption, WaitEnd};
 pub use filter::{Envelope, Filter, FilterKind, Miss};
 pub use state::Triggers;
 pub use subscription::{Key, subscription};
+
+use serde_json::{Map, Value};
 
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
@@ -38,6 +40,17 @@ impl Entity for Triggers {
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
         self.restore_document(&document)
+    }
+
+    fn consults(command: &Command) -> Option<String> {
+        let Command::Unclaimed { receipt, kept: None, .. } = command else { return None };
+        Some(apply::document(*receipt))
+    }
+
+    fn consulted(command: &mut Command, body: &Map<String, Value>) {
+        if let Command::Unclaimed { kept, .. } = command {
+            *kept = serde_json::from_value(Value::Object(body.clone())).ok();
+        }
     }
 
     fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {

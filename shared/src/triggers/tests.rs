@@ -90,7 +90,7 @@ fn broadcast(command: Command) -> Command {
 
 fn unclaimed(receipt: u128, agent: &str, wait: u128, action: &str) -> Command {
     let payload = Envelope::webhook(&incoming(receipt, "", action));
-    Command::Unclaimed { receipt: id(receipt), agent: name(agent), wait: id(wait), payload }
+    Command::Unclaimed { receipt: id(receipt), agent: name(agent), wait: id(wait), payload, kept: None }
 }
 
 fn subscribe(agent: &str, filters: Vec<Filter>) -> Command {

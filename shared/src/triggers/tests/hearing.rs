@@ -105,6 +105,42 @@ fn what_its_sender_repeats_the_swarm_hears_if_nobody_has_it() {
     assert_eq!(bench.restored(), bench.entity);
 }
 
+/// The agent had ended its wait. What the receipt says is looked up for the triggers.
+fn gives_back(bench: &mut Bench<Triggers>, receipt: u128, agent: &str, wait: u128) {
+    let mut command = unclaimed(receipt, agent, wait, "message");
+    let document = Triggers::consults(&command).unwrap();
+    Triggers::consulted(&mut command, bench.body(&document).unwrap());
+    assert_eq!(Triggers::consults(&command), None);
+    bench.run(command).unwrap();
+}
+
+#[test]
+fn the_swarm_hears_what_the_last_agent_gives_back() {
+    let mut bench = bench();
+    for (number, agent) in [(1, "ann"), (2, "ann"), (3, "bob")] {
+        let waits = wait(&bench, number, agent, json!({ "action": "message" }));
+        bench.run(waits).unwrap();
+        bench.advance(Duration::from_secs(1));
+    }
+    bench.run(says(9, "d1", "message", "1.0", true)).unwrap();
+    bench.run(says(10, "d2", "app_mention", "1.0", true)).unwrap();
+    gives_back(&mut bench, 9, "ann", 1);
+    gives_back(&mut bench, 9, "bob", 3);
+    assert_eq!(heard(&bench), 0, "the next of the name has it");
+    gives_back(&mut bench, 9, "ann", 2);
+    assert_eq!(heard(&bench), 1);
+    let receipt = bench.body(&format!("receipt/{}", id(9))).unwrap();
+    assert_eq!((&receipt["status"], &receipt["heard"]), (&json!("processed"), &json!(true)));
+
+    let waits = wait(&bench, 4, "ann", json!({ "action": "message" }));
+    bench.run(waits).unwrap();
+    bench.run(says(11, "d3", "message", "2.0", false)).unwrap();
+    gives_back(&mut bench, 11, "ann", 4);
+    let receipt = bench.body(&format!("receipt/{}", id(11))).unwrap();
+    assert_eq!(receipt["status"], "dead_letter", "people among themselves");
+    assert_eq!((heard(&bench), bench.restored()), (1, bench.entity));
+}
+
 /// Checks of a commit fail, in one of the events that say so.
 fn fails(receipt: u128, delivery: &str, commit: &str) -> Command {
     let activity = Activity {
@@ -119,7 +155,7 @@ fn fails(receipt: u128, delivery: &str, commit: &str) -> Command {
             text: None,
         },
         key: Some(format!("checks:{commit}")),
-        fields: serde_json::Map::new(),
+        fields: Map::new(),
     };
     let incoming = incoming(receipt, delivery, "completed");
     Command::Deliver { incoming: Incoming { activity: Some(Box::new(activity)), ..incoming } }

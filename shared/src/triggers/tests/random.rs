@@ -64,7 +64,7 @@ impl Story {
                 let nth = nth % self.told.len().max(1);
                 self.told.get(nth)?;
                 let (receipt, agent, wait, payload) = self.told.swap_remove(nth);
-                Command::Unclaimed { receipt, agent, wait, payload }
+                Command::Unclaimed { receipt, agent, wait, payload, kept: None }
             }
             Step::Subscribe { agent, filters } => {
                 subscribe(&format!("agent-{agent}"), vec![filter(json!({})); filters.into()])

@@ -181,7 +181,7 @@ pub(super) async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Res
     if source.provider == Provider::Slack
         && let Some(workspace) = gate.slack.of(&source.swarm)
     {
-        if !workspace.may_speak(incoming.context["author"].as_str()).await? {
+        if !workspace.may_speak(&incoming.event, incoming.context["author"].as_str()).await? {
             return Ok(Outcome::Ignored("its author is none of those who may speak to this swarm"));
         }
         // Agents' names and ids are not for whoever reaches the door.

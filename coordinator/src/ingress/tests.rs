@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::config::{self, Provider};
+use crate::slack::Workspaces;
 
 #[derive(Default)]
 struct Ledger {
@@ -385,6 +386,39 @@ async fn the_bot_of_a_source_is_asked_by_those_who_may_and_hears_the_news_of_all
         });
         assert_eq!(activity, heard, "{path} {by} {action}");
     }
+}
+
+#[tokio::test]
+async fn who_may_not_speak_is_not_heard_by_an_edit_either() {
+    let ledger = Arc::new(Ledger::default());
+    let workspace = json!({ "swarm": "build", "bot_token": "xoxb", "allowed_users": ["U1"] });
+    let settings = config::Slack { workspace: vec![serde_json::from_value(workspace).unwrap()] };
+    let limits = config::Limits::default();
+    let sources = [source("slack", Provider::Slack, Some("hush"))];
+    let gate = Gate::new(&sources, &limits, Arc::clone(&ledger) as Arc<dyn Intake>);
+    let door = router(gate.hearing(Workspaces::new(&settings).unwrap()));
+    for (id, event, heard) in [
+        ("1", json!({ "type": "message", "user": "U1", "text": "hi" }), true),
+        ("2", json!({ "type": "message", "user": "U2", "text": "hi" }), false),
+        ("3", json!({ "type": "message", "subtype": "message_changed", "message": { "user": "U1" } }), true),
+        ("4", json!({ "type": "message", "subtype": "message_changed", "message": { "user": "U2" } }), false),
+        (
+            "5",
+            json!({ "type": "message", "subtype": "message_deleted", "previous_message": { "user": "U2" } }),
+            false,
+        ),
+        ("6", json!({ "type": "message", "subtype": "bot_message", "bot_id": "B1", "text": "hi" }), false),
+        ("7", json!({ "type": "file_shared", "user_id": "U2" }), false),
+        ("8", json!({ "type": "channel_archive", "channel": "C1" }), true),
+    ] {
+        let body = json!({ "type": "event_callback", "event_id": id, "event": event }).to_string();
+        let request = Request::post("/webhooks/slack")
+            .header("x-slack-request-timestamp", "1790000000")
+            .header("x-slack-signature", format!("v0={}", digest("hush", &format!("v0:1790000000:{body}"))));
+        let (status, answer) = send(&door, request.body(Body::from(body)).unwrap()).await;
+        assert_eq!((status, answer["ignored"].is_null()), (200, heard), "{id}: {answer}");
+    }
+    assert_eq!(ledger.seen.lock().unwrap().len(), 3);
 }
 
 #[tokio::test]

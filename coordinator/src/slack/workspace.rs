@@ -23,6 +23,8 @@ const AGENT_ICON: &str = ":robot_face:";
 /// How long we remember whether somebody may speak, and of how many.
 const REMEMBER: Duration = Duration::from_secs(600);
 const PEOPLE: usize = 10_000;
+/// Events that bring what somebody says.
+const SAID: [&str; 2] = ["message", "app_mention"];
 /// Most of something that one page may have.
 const PAGE: u32 = 200;
 /// What messages of ours are marked with, where programs see it.
@@ -150,14 +152,17 @@ impl Workspace {
         self.post(&post, note.id).await.map(|_| ())
     }
 
-    /// Whether this person may speak to the swarm: all may unless some are named, by id or by the domain of their
-    /// address. What nobody says is let in.
+    /// Whether an event of this person may reach the swarm: all may speak to it unless some are named, by id or by the
+    /// domain of their address. What nobody does is let in, and what nobody says is not.
     ///
     /// # Errors
     /// `unavailable` and the like while Slack does not say whose address it is.
-    pub async fn may_speak(&self, user: Option<&str>) -> Result<bool, Refusal> {
-        let Some(user) = user else { return Ok(true) };
-        if self.allowed.is_open() || self.allowed.users.iter().any(|one| one == user) {
+    pub async fn may_speak(&self, event: &str, user: Option<&str>) -> Result<bool, Refusal> {
+        if self.allowed.is_open() {
+            return Ok(true);
+        }
+        let Some(user) = user else { return Ok(!SAID.contains(&event)) };
+        if self.allowed.users.iter().any(|one| one == user) {
             return Ok(true);
         }
         if self.allowed.domains.is_empty() {

@@ -14,6 +14,9 @@ const TIME: &str = "x-slack-request-timestamp";
 /// The event of a slash command.
 pub(in crate::ingress) const COMMAND: &str = "slash_command";
 
+/// Where an event names whose it is: of what was edited or removed, and of files, not where others do.
+const PEOPLE: [&str; 4] = ["/user", "/message/user", "/previous_message/user", "/user_id"];
+
 pub(super) struct Slack;
 
 impl Sender for Slack {
@@ -79,7 +82,8 @@ fn event(body: Value) -> Result<Reading, Refusal> {
     };
     let item = &event["item"];
     let channel = text(event, "/channel").or_else(|| text(item, "/channel"));
-    let mut context = place(text(&body, "/team_id"), channel, text(event, "/user"));
+    let person = PEOPLE.into_iter().find_map(|pointer| text(event, pointer));
+    let mut context = place(text(&body, "/team_id"), channel, person);
     context.set("action", text(event, "/subtype"));
     context.set("body", text(event, "/text"));
     context.set("title", text(event, "/reaction"));

@@ -91,6 +91,36 @@ async fn a_token_that_is_not_good_is_said_and_not_shown() -> Result<()> {
 }
 
 #[tokio::test]
+async fn who_may_speak_is_looked_up_and_a_token_that_is_not_good_is_no_answer() -> Result<()> {
+    let slack = Slack::start().await?;
+    let open = |token: &str| {
+        let settings = json!({"bot_token": token, "api": slack.api(), "allowed_users": ["U7"],
+            "allowed_domains": ["acme.example"]});
+        anyhow::Ok(Workspace::new(&serde_json::from_value::<Settings>(settings)?)?)
+    };
+    let workspace = open(BOT)?;
+    for (event, user, may) in [
+        ("message", Some("U1"), true),
+        ("message", Some("U1"), true),
+        ("message", Some("U7"), true),
+        ("message", Some("U9"), false),
+        ("message", Some("U9"), false),
+        ("message", None, false),
+        ("channel_archive", None, true),
+    ] {
+        ensure!(workspace.may_speak(event, user).await? == may, "{event} {user:?}");
+    }
+    ensure!(slack.calls("users.info").len() == 2, "what was found out is remembered");
+    let revoked = open("xoxb-old")?;
+    ensure!(revoked.may_speak("message", Some("U7")).await?, "nobody has to be asked");
+    for _ in 0..2 {
+        let refusal = revoked.may_speak("message", Some("U1")).await.unwrap_err();
+        ensure!(refusal.code == Code::SlackNotConfigured, "{refusal:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_limit_is_waited_for_as_long_as_it_makes_sense() -> Result<()> {
     let (slack, workspace) = workspace().await?;
     slack.trouble("chat.postMessage", Trouble::Limited(1));

@@ -39,6 +39,11 @@ fn needs(scope: &Option<String>) -> String {
 }
 
 impl Error {
+    /// Whether there is nobody of that id, as far as the app is shown people.
+    pub(crate) fn is_unknown_person(&self) -> bool {
+        matches!(self, Error::Refused { error, .. } if ["user_not_found", "user_not_visible"].contains(&error.as_str()))
+    }
+
     /// Whether the same call may do better a moment later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {

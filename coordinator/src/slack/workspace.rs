@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ use skein_shared::Refusal;
 use skein_shared::id::Name;
 use skein_shared::slack::Note;
 use tokio::time::Instant;
+use tracing::warn;
 use url::Url;
 use uuid::Uuid;
 
@@ -39,6 +40,8 @@ pub struct Workspace {
     allowed: Allowed,
     /// Whether a person may speak, as we found out, and when.
     people: Mutex<BTreeMap<String, (bool, Instant)>>,
+    /// It is said once that Slack shows no addresses.
+    no_address: Once,
 }
 
 /// Shows no token, wherever it is printed.
@@ -83,7 +86,13 @@ impl Workspace {
         let client = Client::new(settings.api.clone(), bot, settings.app_token.clone())?;
         let (users, domains) = (settings.allowed_users.clone(), settings.allowed_domains.clone());
         let swarm = settings.swarm.clone();
-        Ok(Self { client, swarm, allowed: Allowed { users, domains }, people: Mutex::default() })
+        Ok(Self {
+            client,
+            swarm,
+            allowed: Allowed { users, domains },
+            people: Mutex::default(),
+            no_address: Once::new(),
+        })
     }
 
     pub fn swarm(&self) -> &Name {
@@ -156,7 +165,7 @@ impl Workspace {
     /// domain of their address. What nobody does is let in, and what nobody says is not.
     ///
     /// # Errors
-    /// `unavailable` and the like while Slack does not say whose address it is.
+    /// While Slack does not say whose address it is, for whatever reason.
     pub async fn may_speak(&self, event: &str, user: Option<&str>) -> Result<bool, Refusal> {
         if self.allowed.is_open() {
             return Ok(true);
@@ -171,19 +180,35 @@ impl Workspace {
         if let Some(known) = self.known(user) {
             return Ok(known);
         }
-        let found = match self.user(user).await {
-            Ok(found) => found,
-            Err(error) if error.is_passing() => return Err(error.refusal()),
-            Err(_) => Value::Null,
+        let may = match self.user(user).await {
+            Ok(found) => self.is_of_a_domain(&found),
+            Err(error) if error.is_unknown_person() => false,
+            Err(problem) => {
+                if !problem.is_passing() {
+                    warn!(swarm = %self.swarm, %problem, "whether people may speak cannot be looked up, so none is heard");
+                }
+                return Err(problem.refusal());
+            }
         };
-        let address = found["profile"]["email"].as_str().unwrap_or_default();
-        let may = self.allowed.has_domain_of(address);
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
         if people.len() >= PEOPLE {
             people.clear();
         }
         people.insert(user.to_owned(), (may, Instant::now()));
         Ok(may)
+    }
+
+    fn is_of_a_domain(&self, person: &Value) -> bool {
+        let address = person["profile"]["email"].as_str().unwrap_or_default();
+        if address.is_empty() && person["is_bot"] != true {
+            self.no_address.call_once(|| {
+                warn!(
+                    swarm = %self.swarm,
+                    "Slack shows no addresses, so `allowed_domains` lets nobody in: give the app the scope users:read.email"
+                );
+            });
+        }
+        self.allowed.has_domain_of(address)
     }
 
     fn known(&self, user: &str) -> Option<bool> {

@@ -40,8 +40,12 @@ impl<'a> Delivery<'a> {
     /// Whether the seconds since 1970 in a header are about now. What is older may be a recording.
     pub(super) fn is_recent(&self, header: &str) -> bool {
         let Ok(seconds) = self.header(header).parse::<u64>() else { return false };
-        let then = Timestamp(seconds.saturating_mul(1000));
-        then.since(self.at) <= WINDOW && self.at.since(then) <= WINDOW
+        self.is_within(Timestamp(seconds.saturating_mul(1000)), WINDOW)
+    }
+
+    /// Whether a moment is not further from now than this, either way.
+    pub(super) fn is_within(&self, then: Timestamp, span: Duration) -> bool {
+        then.since(self.at) <= span && self.at.since(then) <= span
     }
 
     /// The body, which is JSON: by itself, or as the field `payload` of a form.

@@ -259,11 +259,10 @@ async fn the_url_of_a_kind_finds_the_source_by_its_secret() {
             .body(Body::from(ISSUE))
             .unwrap()
     };
-    let body = r#"{"type":"Issue","organizationId":"o"}"#;
-    let linear = |path: &str, secret: &str, delivery: &str| {
+    let linear = |path: &str, secret: &str, at: &str| {
+        let body = json!({"type": "Issue", "organizationId": "o", "createdAt": at}).to_string();
         Request::post(format!("/webhooks/{path}"))
-            .header("linear-signature", digest(secret, body))
-            .header("linear-delivery", delivery)
+            .header("linear-signature", digest(secret, &body))
             .body(Body::from(body))
             .unwrap()
     };

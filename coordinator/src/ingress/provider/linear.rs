@@ -1,20 +1,35 @@
 //! Linear: issues, comments and whatever else has a type.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use skein_shared::Refusal;
+use skein_shared::time::Timestamp;
 
 use super::{Notice, Reading, Sender, signs_body};
 use crate::ingress::context::{Context, text};
 use crate::ingress::delivery::{Delivery, invalid};
-use crate::ingress::signature::hex_hmac;
+use crate::ingress::signature::{digest, hex_hmac};
 
 const SIGNATURE: &str = "linear-signature";
+/// When it was sent, in milliseconds since 1970.
+const SENT: &str = "webhookTimestamp";
+/// How old a delivery may be. Linear repeats one for seven hours and may say then when it sent it first; repeats are
+/// told for longer than this.
+const REPEATS: Duration = Duration::from_secs(86_400);
 
 pub(super) struct Linear;
 
 impl Sender for Linear {
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
-        signs_body(delivery, SIGNATURE, "", secret, hex_hmac)
+        signs_body(delivery, SIGNATURE, "", secret, hex_hmac)?;
+        let sent = delivery.json().ok().and_then(|body| body[SENT].as_u64());
+        match sent {
+            Some(sent) if !delivery.is_within(Timestamp(sent), REPEATS) => {
+                Err(format!("`{SENT}` is not within a day of now; send it at once, with the clock set right"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {
@@ -31,8 +46,18 @@ impl Sender for Linear {
             other => other.to_lowercase(),
         };
         let context = context(&event, organization, &body);
-        Ok(Notice::of(delivery.header("linear-delivery"), &event, context, body))
+        Ok(Notice::of(&id(&body), &event, context, body))
     }
+}
+
+/// The id in Linear's header is not signed, so a recording could have any. In a repeat all is the same but the moment of
+/// sending, perhaps; the moment of the event tells it from all others.
+fn id(body: &Value) -> String {
+    let mut event = body.clone();
+    if let Some(fields) = event.as_object_mut().filter(|fields| fields.contains_key("createdAt")) {
+        fields.shift_remove(SENT);
+    }
+    digest(event.to_string().as_bytes())
 }
 
 fn context(event: &str, organization: &str, body: &Value) -> Context {

@@ -153,6 +153,31 @@ fn a_recording_is_refused_where_the_time_is_signed() {
     }
 }
 
+/// Linear repeats what it sent for hours, and names it in a header that anybody can write.
+#[test]
+fn a_recording_of_linear_is_a_repeat_and_refused_after_a_day() {
+    let sent = |body: Value, id: &str, at: u64| {
+        let body = body.to_string().into_bytes();
+        let mut headers = signed(Provider::Linear, &body);
+        headers.push(("linear-delivery", id.to_owned()));
+        Sent { headers, body, at }
+    };
+    let event = |created: &str, stamp: u64| json!({"type": "Issue", "organizationId": "o", "createdAt": created, "webhookTimestamp": stamp * 1000});
+    const DAY: u64 = 86_400;
+    for (at, good) in [(NOW, true), (NOW + DAY, true), (NOW + DAY + 1, false), (NOW - DAY - 1, false)] {
+        assert_eq!(sent(event("a", NOW), "l", at).is_good(Provider::Linear, SECRET), good, "{at}");
+    }
+    assert!(
+        sent(json!({"type": "Issue"}), "l", NOW).is_good(Provider::Linear, SECRET),
+        "not all are stamped"
+    );
+    let id = |sent: &Sent| sent.event(Provider::Linear).1;
+    let first = id(&sent(event("a", NOW), "l", NOW));
+    assert_eq!(id(&sent(event("a", NOW), "forged", NOW)), first);
+    assert_eq!(id(&sent(event("a", NOW + 60), "l", NOW + 60)), first, "stamped anew");
+    assert_ne!(id(&sent(event("b", NOW), "l", NOW)), first);
+}
+
 #[test]
 fn mintlify_signs_under_either_of_its_names() {
     let digest = hex(&mac(SECRET.as_bytes(), &[b"{}"]));
@@ -298,7 +323,7 @@ fn events_are_told_in_shared_words() {
                 "actor": {"name": "Ada"}, "data": {"number": 4, "title": "T", "description": "D",
                     "labels": [{"name": "bug"}], "assignee": {"email": "b@example.com"}}}),
             "issues",
-            "l",
+            "iadNUl1fhdyBwLp6afleVR6a6nqniiKseD9jaJO4WHQ",
             json!({"repo": "o", "action": "create", "sender": "Ada", "url": "u", "number": 4, "title": "T",
                 "body": "D", "assignee": "b@example.com", "labels": ["bug"], "author": "Ada"}),
         ),
@@ -308,7 +333,7 @@ fn events_are_told_in_shared_words() {
             json!({"type": "Comment", "action": "create", "organizationId": "o",
                 "data": {"body": "hi", "user": {"email": "a@example.com"}, "issue": {"title": "T"}}}),
             "issue_comment",
-            "",
+            "jArFXUh86StgGjDgJeb9Bz7NB0OUSuLjDOnK0NGSpEQ",
             json!({"repo": "o", "action": "create", "title": "T", "comment": "hi", "author": "a@example.com"}),
         ),
         (

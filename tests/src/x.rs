@@ -45,6 +45,8 @@ pub struct X {
     world: Arc<Mutex<World>>,
     /// Tells the number of subscriptions and exchanges, for those who wait for them.
     news: watch::Sender<(bool, usize)>,
+    /// How many tokens were exchanged, and whether the answers are held back.
+    exchanges: watch::Sender<(usize, bool)>,
 }
 
 impl X {
@@ -56,6 +58,7 @@ impl X {
             address: listener.local_addr()?,
             world: Arc::default(),
             news: watch::channel((false, 0)).0,
+            exchanges: watch::channel((0, false)).0,
         };
         let router = Router::new()
             .route("/2/webhooks", get(webhooks).post(register))
@@ -84,6 +87,20 @@ impl X {
     /// Never: the stand-in lives as long as this does.
     pub async fn until(&self, exchanged: usize) -> Result<()> {
         self.news.subscribe().wait_for(|news| *news == (true, exchanged)).await?;
+        Ok(())
+    }
+
+    /// Holds back the answers to those who exchange a token, or does so no more.
+    pub fn holds_answers(&self, held: bool) {
+        self.exchanges.send_modify(|exchanges| exchanges.1 = held);
+    }
+
+    /// Waits until so many refresh tokens are used up, whether anybody has heard of it or not.
+    ///
+    /// # Errors
+    /// Never: the stand-in lives as long as this does.
+    pub async fn until_exchanged(&self, count: usize) -> Result<()> {
+        self.exchanges.subscribe().wait_for(|(exchanged, _)| *exchanged == count).await?;
         Ok(())
     }
 
@@ -200,5 +217,7 @@ async fn exchange(State(x): State<X>, headers: HeaderMap, body: Bytes) -> Respon
         "token_type": "bearer", "expires_in": 7200, "access_token": format!("access-{number}"),
         "refresh_token": format!("refresh-{number}"), "scope": "tweet.read users.read offline.access",
     });
+    x.exchanges.send_modify(|exchanges| exchanges.0 = number);
+    let _ = x.exchanges.subscribe().wait_for(|(_, held)| !held).await;
     Json(tokens).into_response()
 }

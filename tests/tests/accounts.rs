@@ -1,9 +1,12 @@
 //! Accounts at X, which the node subscribes as it starts.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use skein_tests::ports;
 use skein_tests::up::{Folder, Up, files_with};
 use skein_tests::x::{REFRESH, X};
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn a_node_has_x_send_what_happens_around_an_account_and_keeps_the_token_for_the_next_time() -> Result<()>
@@ -26,6 +29,30 @@ async fn a_node_has_x_send_what_happens_around_an_account_and_keeps_the_token_fo
     ensure!(x.webhooks().len() == 1, "it has made another webhook");
     let log = std::fs::read_to_string(up.folder.path().join("log"))?;
     ensure!(!log.contains(REFRESH) && !log.contains("access-1"), "a token is in the log");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_to_end_keeps_the_token_that_x_is_about_to_give() -> Result<()> {
+    let x = X::start().await?;
+    let port = ports::free()?;
+    let ingress = format!("127.0.0.1:{port}");
+    let arguments = ["--no-runner", "--ingress", &ingress];
+    let folder = Folder::new()?.configured(&x.configuration("bird", port))?;
+    x.holds_answers(true);
+    let up = Up::start_in(folder, &arguments).await?;
+    x.until_exchanged(1).await?;
+    let answering = async {
+        // Its door is closed, so all its parts have been asked to end.
+        while TcpStream::connect(&ingress).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        x.holds_answers(false);
+    };
+    let (folder, ()) = tokio::join!(up.terminate(), answering);
+    let _up = Up::start_in(folder?, &arguments).await?;
+    x.until(2).await?;
+    ensure!(x.faults().is_empty(), "{:?}", x.faults());
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! It is done as well as it can be: what fails holds up nothing, is told, and is tried again ever more seldom.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -9,6 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use skein_shared::Refusal;
 use skein_shared::id::Name;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::config::Source;
@@ -31,28 +33,40 @@ enum Trouble {
         "X takes none of the account's refresh tokens: authorise the app anew, and set `refresh_token` to what comes of it"
     )]
     Unauthorised,
+    #[error("the exchange of the refresh token broke off ({0}); report this")]
+    Broken(String),
 }
 
-/// Subscribes the accounts of these sources, until `stop`.
+/// Subscribes the accounts of these sources, until `stop`. What X has been asked for a token is still heard out.
 pub async fn subscribe(sources: Vec<Source>, service: Service, stop: CancellationToken) {
+    let exchanges = TaskTracker::new();
     let accounts = sources.into_iter().filter_map(|source| {
         let Source { name, swarm, account, .. } = source;
-        Some(keep_trying(name, swarm, *account?, &service))
+        Some(keep_trying(name, swarm, *account?, service.clone(), &exchanges))
     });
     let _ = stop.run_until_cancelled(join_all(accounts)).await;
     stop.cancelled().await;
+    exchanges.close();
+    exchanges.wait().await;
 }
 
-async fn keep_trying(source: Name, swarm: Name, account: crate::config::Account, service: &Service) {
+async fn keep_trying(
+    source: Name,
+    swarm: Name,
+    account: crate::config::Account,
+    service: Service,
+    exchanges: &TaskTracker,
+) {
     let given = account.refresh_token();
     let api = match Api::new(account) {
         Ok(api) => api,
         Err(problem) => return warn!(%source, %problem, "the account at X is not subscribed"),
     };
     let subscriber = Subscriber { api, given, key: format!("x_refresh_token.{source}"), swarm, service };
+    let subscriber = Arc::new(subscriber);
     let mut pause = FIRST_PAUSE;
     loop {
-        match subscriber.subscribe().await {
+        match subscriber.subscribe(exchanges).await {
             Ok(true) => return info!(%source, "X sends from now on what happens around its account"),
             Ok(false) => return info!(%source, "X sends what happens around its account"),
             Err(problem) => {
@@ -64,21 +78,24 @@ async fn keep_trying(source: Name, swarm: Name, account: crate::config::Account,
     }
 }
 
-struct Subscriber<'a> {
+struct Subscriber {
     api: Api,
     /// The refresh token of the settings, which is good once.
     given: SecretString,
     /// Under which the newest one is kept, among the secrets of the swarm.
     key: String,
     swarm: Name,
-    service: &'a Service,
+    service: Service,
 }
 
-impl Subscriber<'_> {
+impl Subscriber {
     /// Says whether the subscription is new.
-    async fn subscribe(&self) -> Result<bool, Trouble> {
+    async fn subscribe(self: &Arc<Self>, exchanges: &TaskTracker) -> Result<bool, Trouble> {
         let webhook = self.api.webhook().await?;
-        let access = self.access_token().await?;
+        // In a task of its own: X's answer has the only token that it takes from now on, also while the node ends.
+        let this = Arc::clone(self);
+        let exchange = exchanges.spawn(async move { this.access_token().await });
+        let access = exchange.await.map_err(|panic| Trouble::Broken(panic.to_string()))??;
         Ok(self.api.subscribe(&webhook, &access).await?)
     }
 

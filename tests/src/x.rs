@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -33,6 +33,8 @@ const CHALLENGE: &str = "a-token-to-sign";
 struct World {
     /// The addresses of the app's webhooks; their ids are their places.
     webhooks: Vec<String>,
+    /// So many checks have to be passed until it sends anything.
+    invalid: usize,
     subscribed: bool,
     /// Exchanges of a refresh token so far: it tells the tokens that hold.
     exchanged: usize,
@@ -62,6 +64,7 @@ impl X {
         };
         let router = Router::new()
             .route("/2/webhooks", get(webhooks).post(register))
+            .route("/2/webhooks/{webhook}", put(check_again))
             .route("/2/account_activity/webhooks/{webhook}/subscriptions/all", get(look).post(subscribe))
             .route("/2/oauth2/token", post(exchange))
             .with_state(x.clone());
@@ -88,6 +91,16 @@ impl X {
     pub async fn until(&self, exchanged: usize) -> Result<()> {
         self.news.subscribe().wait_for(|news| *news == (true, exchanged)).await?;
         Ok(())
+    }
+
+    /// Sends nothing until the addresses have passed so many checks, for they did not pass one.
+    pub fn marks_invalid(&self, checks: usize) {
+        self.world().invalid = checks;
+    }
+
+    /// Whether it would send something.
+    pub fn is_valid(&self) -> bool {
+        self.world().invalid == 0
     }
 
     /// Holds back the answers to those who exchange a token, or does so no more.
@@ -146,10 +159,10 @@ async fn webhooks(State(x): State<X>, headers: HeaderMap) -> Response {
     if !X::is_app(&headers) {
         return x.refuse(401, "webhooks are listed for the app alone");
     }
-    let webhooks = x.webhooks();
+    let (webhooks, valid) = (x.webhooks(), x.is_valid());
     let found: Vec<Value> = (1..)
         .zip(webhooks)
-        .map(|(id, url)| json!({ "id": id.to_string(), "url": url, "valid": true }))
+        .map(|(id, url)| json!({ "id": id.to_string(), "url": url, "valid": valid }))
         .collect();
     Json(json!({ "data": found, "meta": { "result_count": found.len() } })).into_response()
 }
@@ -158,13 +171,8 @@ async fn register(State(x): State<X>, headers: HeaderMap, Json(wanted): Json<Val
     let Some(url) = wanted["url"].as_str().filter(|_| X::is_app(&headers)) else {
         return x.refuse(401, "a webhook needs the app's token and an address");
     };
-    let asked = reqwest::get(format!("{url}?crc_token={CHALLENGE}")).await;
-    let shown = match asked {
-        Ok(answer) => answer.json::<Value>().await.unwrap_or_default(),
-        Err(problem) => return x.refuse(400, &format!("the address does not answer: {problem}")),
-    };
-    if shown["response_token"] != format!("sha256={}", webhook::proof(CHALLENGE)) {
-        return x.refuse(400, "the address does not know the consumer secret");
+    if let Err(problem) = check(url).await {
+        return x.refuse(400, &problem);
     }
     let id = {
         let mut world = x.world();
@@ -172,6 +180,32 @@ async fn register(State(x): State<X>, headers: HeaderMap, Json(wanted): Json<Val
         world.webhooks.len()
     };
     Json(json!({ "data": { "id": id.to_string(), "url": url, "valid": true } })).into_response()
+}
+
+/// Whether an address shows that it knows the consumer secret.
+async fn check(url: &str) -> Result<(), String> {
+    let asked = reqwest::get(format!("{url}?crc_token={CHALLENGE}")).await;
+    let shown = match asked {
+        Ok(answer) => answer.json::<Value>().await.unwrap_or_default(),
+        Err(problem) => return Err(format!("the address does not answer: {problem}")),
+    };
+    match shown["response_token"] == format!("sha256={}", webhook::proof(CHALLENGE)) {
+        true => Ok(()),
+        false => Err("the address does not know the consumer secret".to_owned()),
+    }
+}
+
+async fn check_again(State(x): State<X>, Path(webhook): Path<usize>, headers: HeaderMap) -> Response {
+    let url = webhook.checked_sub(1).and_then(|at| x.webhooks().get(at).cloned());
+    let Some(url) = url.filter(|_| X::is_app(&headers)) else {
+        return x.refuse(401, "a webhook is checked for the app alone");
+    };
+    if let Err(problem) = check(&url).await {
+        return x.refuse(400, &problem);
+    }
+    let mut world = x.world();
+    world.invalid = world.invalid.saturating_sub(1);
+    Json(json!({ "data": { "valid": world.invalid == 0 } })).into_response()
 }
 
 async fn look(State(x): State<X>, headers: HeaderMap) -> Response {

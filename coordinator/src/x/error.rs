@@ -16,6 +16,10 @@ pub enum Error {
     Unanswered(String),
     #[error("X answers {status}: {reason}")]
     Refused { status: StatusCode, reason: String },
+    #[error(
+        "X sends nothing to the account's `url`, which does not pass its check: see that X reaches it, and that the source has the app's consumer secret"
+    )]
+    Invalid,
     #[error("X's answer cannot be read: {0}")]
     Garbled(String),
 }

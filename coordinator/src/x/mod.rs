@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -45,28 +45,34 @@ impl Api {
         Ok(Self { client, account })
     }
 
-    /// The webhook of the app that sends to the account's address, which is made if there is none.
+    /// The webhook of the app that sends to the account's address, which is made if there is none. X sends nothing by one
+    /// whose address did not answer its check, until it is asked to check it again.
     ///
     /// # Errors
-    /// When X does not answer, or refuses it.
+    /// When X does not answer, or refuses it; [`Error::Invalid`] when the address does not pass the check.
     pub async fn webhook(&self) -> Result<String, Error> {
         let bearer = bearer(&self.account.bearer_token())?;
-        let known = self.ask(Method::GET, "2/webhooks", &bearer, None).await?;
-        let ours = |webhook: &&Value| webhook["url"] == self.account.url.as_str();
-        let found = known["data"].as_array().and_then(|webhooks| webhooks.iter().find(ours));
-        let made = match found {
-            Some(webhook) => webhook.clone(),
-            None => {
-                let wanted = json!({ "url": self.account.url });
-                let answer = self.ask(Method::POST, "2/webhooks", &bearer, Some(wanted)).await?;
-                // Not every answer to a POST wraps what was made.
-                answer.get("data").cloned().unwrap_or(answer)
-            }
+        let Some(known) = self.known(&bearer).await? else {
+            let wanted = json!({ "url": self.account.url });
+            let answer = self.ask(Method::POST, "2/webhooks", &bearer, Some(wanted)).await?;
+            // Not every answer to a POST wraps what was made.
+            return id(answer.get("data").unwrap_or(&answer));
         };
-        let id = made["id"]
-            .as_str()
-            .filter(|id| !id.is_empty() && id.bytes().all(|letter| letter.is_ascii_digit()));
-        id.map(str::to_owned).ok_or_else(|| Error::Garbled("it names no webhook".to_owned()))
+        let id = id(&known)?;
+        if known["valid"] == false {
+            self.ask(Method::PUT, &format!("2/webhooks/{id}"), &bearer, None).await?;
+            if self.known(&bearer).await?.is_none_or(|webhook| webhook["valid"] == false) {
+                return Err(Error::Invalid);
+            }
+        }
+        Ok(id)
+    }
+
+    /// The webhook that sends to the account's address, if X has one.
+    async fn known(&self, bearer: &HeaderValue) -> Result<Option<Value>, Error> {
+        let known = self.ask(Method::GET, "2/webhooks", bearer, None).await?;
+        let ours = |webhook: &&Value| webhook["url"] == self.account.url.as_str();
+        Ok(known["data"].as_array().and_then(|webhooks| webhooks.iter().find(ours)).cloned())
     }
 
     /// Has what happens around the account sent to a webhook. Says whether that is new.
@@ -138,11 +144,20 @@ impl Api {
     }
 }
 
+fn id(webhook: &Value) -> Result<String, Error> {
+    let digits = |id: &&str| !id.is_empty() && id.bytes().all(|letter| letter.is_ascii_digit());
+    let id = webhook["id"].as_str().filter(digits);
+    id.map(str::to_owned).ok_or_else(|| Error::Garbled("it names no webhook".to_owned()))
+}
+
 fn read(answer: &Response<Bytes>) -> Result<Value, Error> {
     let status = answer.status();
     let said = serde_json::from_slice::<Value>(answer.body());
     if !status.is_success() {
         return Err(Error::refused(status, &said.unwrap_or_default()));
+    }
+    if status == StatusCode::NO_CONTENT {
+        return Ok(Value::Null);
     }
     said.map_err(|problem| Error::Garbled(problem.to_string()))
 }

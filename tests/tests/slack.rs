@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use skein_coordinator::config::Workspace as Settings;
 use skein_coordinator::slack::{Content, Download, Error, LARGEST, Post, Workspace};
+use skein_shared::slack::Thread;
 use skein_shared::{Code, Refusal};
 use skein_tests::mcp::Client;
 use skein_tests::slack::{APP, BOT, Slack, Trouble, event, next_letter};
@@ -152,6 +155,28 @@ async fn what_slack_may_have_got_is_not_posted_twice() -> Result<()> {
     // What only reads is asked again.
     slack.trouble("conversations.history", Trouble::Broken);
     ensure!(workspace.history("C1", 10).await?.messages.len() == 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_note_is_told_once_though_its_teller_goes_while_it_is_on_its_way() -> Result<()> {
+    let (slack, workspace) = workspace().await?;
+    let thread = Thread { channel: "C1".to_owned(), ts: slack.says("C1", "U1", "do it", None) };
+    let note = thread.note(ID, "ended", "done");
+    slack.trouble("chat.postMessage", Trouble::Late);
+    tokio::select! {
+        told = workspace.tell(&note) => anyhow::bail!("nobody has answered it: {told:?}"),
+        () = slack.until_late(1) => {}
+    }
+    // The next one, for the shards have moved.
+    let letting_go = async {
+        // Were it not to wait, it would look and post by now.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        slack.lets_go();
+    };
+    let (told, ()) = tokio::join!(workspace.tell(&note), letting_go);
+    told?;
+    ensure!(slack.written("C1").len() == 2, "{:?}", slack.written("C1"));
     Ok(())
 }
 

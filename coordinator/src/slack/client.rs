@@ -1,5 +1,6 @@
 //! One call of the Web API from end to end: its turn, the request, Slack's limits, and what the answer says.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use tracing::debug;
 use url::{Url, form_urlencoded};
@@ -36,8 +37,12 @@ const ANSWER: u64 = 16 * 1024 * 1024;
 /// Arguments of a call; those that are null are left out.
 pub(super) type Args = Map<String, Value>;
 
+/// The turn of those who write one message, held while a request of it is on its way. It has the moment at which the last
+/// one failed, which may be there all the same.
+pub(super) type Line = OwnedMutexGuard<Option<Instant>>;
+
 pub(super) struct Client {
-    pub(super) http: Http,
+    pub(super) http: Arc<Http>,
     bot: SecretString,
     app: Option<SecretString>,
     pace: Mutex<Pace>,
@@ -45,7 +50,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(api: Url, bot: SecretString, app: Option<SecretString>) -> Result<Self, Error> {
-        Ok(Self { http: Http::new(api)?, bot, app, pace: Mutex::default() })
+        Ok(Self { http: Arc::new(Http::new(api)?), bot, app, pace: Mutex::default() })
     }
 
     pub(super) fn has_app_token(&self) -> bool {
@@ -55,13 +60,23 @@ impl Client {
     /// Calls a method. What Slack turned away for its limits, and what it cannot have got, is sent again within
     /// [`PATIENCE`]; what it may have got only if that does no harm.
     pub(super) async fn call(&self, method: &Method, args: Args) -> Result<Value, Error> {
+        self.call_in(method, args, &mut None).await
+    }
+
+    /// The same in a line. Whoever comes next in it waits for what is on its way, also when nobody else does any more.
+    pub(super) async fn call_in(
+        &self,
+        method: &Method,
+        args: Args,
+        line: &mut Option<Line>,
+    ) -> Result<Value, Error> {
         let end = Instant::now() + PATIENCE;
         let queue = queue(method, &args);
         let body = encoded(method.form, &args);
         let mut pause = AGAIN;
         for left in (0..TRIES).rev() {
             self.turn(method, &queue, end).await?;
-            let problem = match self.attempt(method, body.clone(), end).await {
+            let problem = match self.attempt(method, body.clone(), end, line).await {
                 Ok(answer) => match understood(method, &answer)? {
                     Said::Answer(answer) => return Ok(answer),
                     Said::Wait(wait) => {
@@ -95,7 +110,13 @@ impl Client {
         Ok(())
     }
 
-    async fn attempt(&self, method: &Method, body: Bytes, end: Instant) -> Result<Response<Bytes>, Failure> {
+    async fn attempt(
+        &self,
+        method: &Method,
+        body: Bytes,
+        end: Instant,
+        line: &mut Option<Line>,
+    ) -> Result<Response<Bytes>, Failure> {
         let kind = match method.form {
             Form::Urlencoded => "application/x-www-form-urlencoded",
             Form::Json => "application/json; charset=utf-8",
@@ -109,8 +130,20 @@ impl Client {
             .header(AUTHORIZATION, bearer(token)?)
             .body(whole(body))
             .map_err(|error| Failure::Unreachable(error.to_string()))?;
-        let left = end.saturating_duration_since(Instant::now());
-        self.http.send(request, ANSWER, TRY.min(left)).await
+        let patience = TRY.min(end.saturating_duration_since(Instant::now()));
+        let (http, mut held) = (Arc::clone(&self.http), line.take());
+        // In a task of its own, for what is on its way cannot be called back.
+        let sending = tokio::spawn(async move {
+            let answer = http.send(request, ANSWER, patience).await;
+            if let Some(line) = &mut held {
+                let is_known = answer.as_ref().is_ok_and(|answer| !answer.status().is_server_error());
+                **line = (!is_known).then(Instant::now);
+            }
+            (answer, held)
+        });
+        let (answer, held) = sending.await.map_err(|panic| Failure::Unanswered(panic.to_string()))?;
+        *line = held;
+        answer
     }
 
     /// The header for the bot's own files.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use tracing::warn;
 use url::Url;
 use uuid::Uuid;
 
-use super::client::{Args, Client};
+use super::client::{Args, Client, Line};
 use super::error::Error;
 use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, POST, REPLIES, UPDATE, USER};
 use crate::config;
@@ -28,10 +28,15 @@ const PEOPLE: usize = 10_000;
 const SAID: [&str; 2] = ["message", "app_mention"];
 /// Most of something that one page may have.
 const PAGE: u32 = 200;
+/// How long after a failure Slack may take to show what it has taken.
+const SHOWN: Duration = Duration::from_secs(5);
 /// What messages of ours are marked with, where programs see it.
 const EVENT: &str = "skein_message";
 /// Most pages of a list that are read.
 const PAGES: usize = 50;
+
+/// Those who write one message come one after the other.
+type Turns = tokio::sync::Mutex<Option<Instant>>;
 
 /// A Slack workspace with its bot.
 pub struct Workspace {
@@ -40,6 +45,8 @@ pub struct Workspace {
     allowed: Allowed,
     /// Whether a person may speak, as we found out, and when.
     people: Mutex<BTreeMap<String, (bool, Instant)>>,
+    /// The lines of notes that are told just now, or whose telling failed a moment ago.
+    lines: Mutex<BTreeMap<Uuid, Arc<Turns>>>,
     /// It is said once that Slack shows no addresses.
     no_address: Once,
 }
@@ -91,6 +98,7 @@ impl Workspace {
             swarm,
             allowed: Allowed { users, domains },
             people: Mutex::default(),
+            lines: Mutex::default(),
             no_address: Once::new(),
         })
     }
@@ -118,6 +126,10 @@ impl Workspace {
     /// # Errors
     /// What Slack says; `outcome_unknown` when it may be there.
     pub async fn post(&self, post: &Post<'_>, id: Uuid) -> Result<String, Error> {
+        self.post_in(post, id, &mut None).await
+    }
+
+    async fn post_in(&self, post: &Post<'_>, id: Uuid, line: &mut Option<Line>) -> Result<String, Error> {
         let fields = json!({
             "channel": post.channel,
             "thread_ts": post.thread,
@@ -127,7 +139,7 @@ impl Workspace {
             "metadata": {"event_type": EVENT, "event_payload": {"id": id}},
             "unfurl_links": false,
         });
-        let answer = self.client.call(&POST, args(fields)).await?;
+        let answer = self.client.call_in(&POST, args(fields), line).await?;
         Ok(answer["ts"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -145,20 +157,35 @@ impl Workspace {
         self.post(post, id).await
     }
 
-    /// Brings a note into its thread, once: whoever does not know whether it is there looks.
+    /// Brings a note into its thread, once: whoever does not know whether it is there looks, one after the other, and not
+    /// before Slack has had time to show what it may have taken.
     ///
     /// # Errors
     /// What Slack says.
     pub async fn tell(&self, note: &Note) -> Result<(), Error> {
         let (channel, thread) = (note.channel.as_str(), note.thread.as_str());
+        let line = self.line(note.id).lock_owned().await;
+        if let Some(failed) = *line {
+            tokio::time::sleep_until(failed + SHOWN).await;
+        }
+        let mut line = Some(line);
         if let Some(found) = self.find(channel, thread, |message| is_of(message, note.id)).await? {
             let ts = found["ts"].as_str().unwrap_or_default();
             let differs = note.edits && found["text"] != note.text.as_str();
-            return if differs { self.update(channel, ts, &note.text).await } else { Ok(()) };
+            return if differs { self.update(channel, ts, &note.text, &mut line).await } else { Ok(()) };
         }
         let icon = note.name.is_some().then_some(AGENT_ICON);
         let post = Post { channel, thread: Some(thread), text: &note.text, name: note.name.as_deref(), icon };
-        self.post(&post, note.id).await.map(|_| ())
+        self.post_in(&post, note.id, &mut line).await.map(|_| ())
+    }
+
+    fn line(&self, note: Uuid) -> Arc<Turns> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.retain(|_, line| {
+            let is_recent = |failed: Option<Instant>| failed.is_some_and(|at| at.elapsed() < SHOWN);
+            Arc::strong_count(line) > 1 || line.try_lock().is_ok_and(|failed| is_recent(*failed))
+        });
+        Arc::clone(lines.entry(note).or_default())
     }
 
     /// Whether an event of this person may reach the swarm: all may speak to it unless some are named, by id or by the
@@ -220,9 +247,15 @@ impl Workspace {
     ///
     /// # Errors
     /// What Slack says.
-    async fn update(&self, channel: &str, message: &str, text: &str) -> Result<(), Error> {
+    async fn update(
+        &self,
+        channel: &str,
+        message: &str,
+        text: &str,
+        line: &mut Option<Line>,
+    ) -> Result<(), Error> {
         let fields = json!({"channel": channel, "ts": message, "text": text});
-        self.client.call(&UPDATE, args(fields)).await.map(|_| ())
+        self.client.call_in(&UPDATE, args(fields), line).await.map(|_| ())
     }
 
     /// The messages of a thread, the oldest first.

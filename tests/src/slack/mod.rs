@@ -41,6 +41,8 @@ pub enum Trouble {
     Broken,
     /// It is carried out, and its answer is lost. That of a download breaks off in the middle.
     AnswerLost,
+    /// It is on its way until it is let go, also when nobody waits for its answer any more.
+    Late,
 }
 
 #[derive(Default)]
@@ -55,6 +57,9 @@ struct Workspace {
     calls: Vec<(String, Map<String, Value>)>,
     clock: u64,
     socket_mode: socket::SocketMode,
+    /// How many calls are on their way, and whether they may arrive.
+    late: usize,
+    let_go: bool,
 }
 
 impl Workspace {
@@ -209,6 +214,21 @@ impl Slack {
         tokio::time::timeout(PATIENCE, waiting).await.expect("Slack has waited for it in vain");
     }
 
+    fn change(&self, change: impl FnOnce(&mut Workspace)) {
+        change(&mut self.lock());
+        self.happened.send_modify(|count| *count += 1);
+    }
+
+    /// Waits until so many calls are on their way.
+    pub async fn until_late(&self, count: usize) {
+        self.until(|slack| slack.lock().late == count).await;
+    }
+
+    /// Lets those arrive that are on their way.
+    pub fn lets_go(&self) {
+        self.change(|workspace| workspace.let_go = true);
+    }
+
     /// Waits until the channel has so many messages of the bot, and gives them.
     ///
     /// # Panics
@@ -256,23 +276,23 @@ async fn call(
     match trouble {
         Some(Trouble::Limited(seconds)) => {
             let answer = Json(json!({"ok": false, "error": "ratelimited"}));
-            return (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, seconds.to_string())], answer)
-                .into_response();
+            (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, seconds.to_string())], answer).into_response()
         }
-        Some(Trouble::Broken) => return StatusCode::BAD_GATEWAY.into_response(),
-        Some(Trouble::AnswerLost) | None => {}
-    }
-    slack.lock().calls.push((method.clone(), args.clone()));
-    let answer = slack.carry_out(&method, &args);
-    if matches!(trouble, Some(Trouble::AnswerLost)) {
-        return StatusCode::GATEWAY_TIMEOUT.into_response();
-    }
-    match answer {
-        Ok(mut answer) => {
-            answer["ok"] = json!(true);
-            Json(answer).into_response()
+        Some(Trouble::Broken) => StatusCode::BAD_GATEWAY.into_response(),
+        Some(Trouble::AnswerLost) => {
+            slack.take(&method, &args);
+            StatusCode::GATEWAY_TIMEOUT.into_response()
         }
-        Err(error) => refused(error),
+        // Whoever goes away takes nothing back.
+        Some(Trouble::Late) => {
+            let arriving = tokio::spawn(async move {
+                slack.change(|workspace| workspace.late += 1);
+                slack.until(|slack| slack.lock().let_go).await;
+                slack.take(&method, &args)
+            });
+            arriving.await.unwrap_or_else(|_| StatusCode::BAD_GATEWAY.into_response())
+        }
+        None => slack.take(&method, &args),
     }
 }
 
@@ -316,6 +336,17 @@ fn serde_urlencoded(body: &[u8]) -> Args {
 }
 
 impl Slack {
+    fn take(&self, method: &str, args: &Args) -> Response {
+        self.lock().calls.push((method.to_owned(), args.clone()));
+        match self.carry_out(method, args) {
+            Ok(mut answer) => {
+                answer["ok"] = json!(true);
+                Json(answer).into_response()
+            }
+            Err(error) => refused(error),
+        }
+    }
+
     fn carry_out(&self, method: &str, args: &Args) -> Result<Value, &'static str> {
         let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
         match method {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use skein_shared::id::EntityKey;
+use skein_shared::id::{EntityKey, Kind};
 use skein_shared::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -16,11 +16,19 @@ pub const PAGE: usize = 256;
 /// Looks at the store at least this often, for timers whose tick failed.
 const LONGEST: Duration = Duration::from_secs(30);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A wall clock that goes back by more than this has been set, and is not only kept right.
+const SET_BACK: Duration = Duration::from_secs(10);
 
 /// Runs until `stop`.
 pub async fn pump(entities: Entities, stop: CancellationToken) {
     let mut set = entities.shared().timers.subscribe();
+    let mut before = entities.clock().time();
     loop {
+        let time = entities.clock().time();
+        // If not all of them are, it is as if it had not been noticed yet.
+        if !was_set_back(before, time) || plan_anew(&entities).await {
+            before = time;
+        }
         // From here on a timer that is set earlier wakes the pump.
         entities.shared().timers.send_if_modified(|earliest| {
             *earliest = Timestamp::NEVER;
@@ -65,6 +73,26 @@ pub fn due(timers: Vec<(EntityKey, Timestamp)>, time: Time) -> (Vec<EntityKey>, 
     (due.into_iter().map(|(key, _)| key).collect(), later.or(full))
 }
 
+/// Whether the wall clock has lost time against that of the entities.
+fn was_set_back(before: Time, time: Time) -> bool {
+    let passed = time.now.since(before.now);
+    (before.wall + passed).since(time.wall) > SET_BACK
+}
+
+/// Schedules that were planned by the wall as it was may have their timers behind a time that is far away now. Says
+/// whether all have looked at it.
+async fn plan_anew(entities: &Entities) -> bool {
+    let schedules = match entities.of_kind(Kind::Schedules).await {
+        Ok(schedules) => schedules,
+        Err(refusal) => {
+            warn!(%refusal, "the wall clock was set back, and the schedules cannot be listed yet");
+            return false;
+        }
+    };
+    let ticks = schedules.iter().map(|key| tick(entities, key));
+    !join_all(ticks).await.contains(&false)
+}
+
 /// Says whether the entity took it.
 async fn tick(entities: &Entities, key: &EntityKey) -> bool {
     let outcome = entities.tick(key).await;
@@ -76,7 +104,7 @@ async fn tick(entities: &Entities, key: &EntityKey) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use skein_shared::id::{Kind, Name};
+    use skein_shared::id::Name;
 
     use super::*;
 
@@ -98,6 +126,16 @@ mod tests {
         assert_eq!(later, Some(Timestamp(19 * HOUR)), "what is left goes by the time that has passed");
         let (ticked, later) = due(timers(21 * HOUR), slept);
         assert_eq!((ticked, later), (vec![], Some(Timestamp(11 * HOUR))), "an hour from now by the wall");
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_is_noticed_and_one_that_is_kept_right_is_not() {
+        let at = |now: u64, wall: u64| Time { now: Timestamp(now), wall: Timestamp(wall) };
+        let before = at(HOUR, 30 * HOUR);
+        assert!(was_set_back(before, at(HOUR, 20 * HOUR)));
+        assert!(was_set_back(before, at(HOUR + 30_000, 30 * HOUR + 19_000)));
+        assert!(!was_set_back(before, at(HOUR + 30_000, 30 * HOUR + 20_000)));
+        assert!(!was_set_back(before, at(HOUR + 30_000, 40 * HOUR)), "the machine has slept");
     }
 
     #[test]

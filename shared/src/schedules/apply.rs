@@ -113,6 +113,10 @@ impl Entity for Schedules {
         if !wakes.collect::<BTreeSet<_>>().eq(&self.wakes) {
             return Err("schedules: each next run is in the order of times".to_owned());
         }
+        let plans = self.schedules.values().filter_map(Schedule::plan);
+        if !plans.collect::<BTreeSet<_>>().eq(&self.plans) {
+            return Err("schedules: it is known by which time each was planned".to_owned());
+        }
         if self.bytes != self.schedules.values().map(Schedule::bytes).sum::<usize>() {
             return Err("schedules: the texts are counted".to_owned());
         }

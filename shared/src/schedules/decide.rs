@@ -236,7 +236,8 @@ impl Schedules {
         Decision::new(Reply::Done, vec![event])
     }
 
-    /// Fires due schedules once, however many of their times have passed, and goes on from now.
+    /// Fires due schedules once, however many of their times have passed, and goes on from now; so do those that were
+    /// planned by a clock that was ahead for a while.
     fn tick_due(&self, ctx: &Ctx) -> Decision<Self> {
         let (mut events, mut effects) = (Vec::new(), Vec::new());
         for schedule in self.due(ctx.wall, FIRED_AT_ONCE) {
@@ -249,6 +250,8 @@ impl Schedules {
             events.push(Event::Fired { schedule: schedule.id, nominal, at, task, recovered, next });
             events.extend(failed);
         }
+        let ahead = self.planned_after(ctx.wall + MISSED, FIRED_AT_ONCE);
+        events.extend(ahead.filter_map(|schedule| planned_anew(schedule, ctx.wall)));
         if events.is_empty() {
             return self.wait_for_the_clock(ctx);
         }
@@ -285,6 +288,13 @@ fn following(schedule: &Schedule, nominal: Timestamp, at: Timestamp) -> (Option<
             (None, Some(failed))
         }
     }
+}
+
+/// The schedule as it goes on from now. No occurrence comes twice: those that have fired are passed by.
+fn planned_anew(schedule: &Schedule, wall: Timestamp) -> Option<Event> {
+    let next_run = schedule.occurrence(wall).ok()?;
+    let schedule = Box::new(Schedule { next_run, updated: wall, ..schedule.clone() });
+    schedule.next_run.is_some().then_some(Event::Updated { schedule })
 }
 
 /// Checks what a new schedule says about its times; a one-time schedule gets its moment.

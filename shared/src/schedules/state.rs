@@ -1,6 +1,7 @@
 //! What the swarm's schedules are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub struct Schedules {
     pub(super) ids: BTreeMap<String, Uuid>,
     /// When each schedule with a next run comes, earliest first.
     pub(super) wakes: BTreeSet<(Timestamp, Uuid)>,
+    /// When each of those that recur was planned, by the wall clock of then.
+    pub(super) plans: BTreeSet<(Timestamp, Uuid)>,
     /// What the texts of all schedules come to, bytes.
     pub(super) bytes: usize,
     /// While the wall clock stands behind the entity's time: when to look again.
@@ -124,6 +127,11 @@ impl Schedule {
         self.one_time && self.last_run.is_some()
     }
 
+    /// When it was planned, if it recurs. Whatever plans it notes the time.
+    pub(super) fn plan(&self) -> Option<(Timestamp, Uuid)> {
+        (!self.one_time && self.next_run.is_some()).then_some((self.updated, self.id))
+    }
+
     /// What its texts come to.
     pub(super) fn bytes(&self) -> usize {
         let texts = [&self.description, &self.last_error].into_iter().flatten().map(String::len);
@@ -191,6 +199,7 @@ impl Schedules {
             schedules: BTreeMap::new(),
             ids: BTreeMap::new(),
             wakes: BTreeSet::new(),
+            plans: BTreeSet::new(),
             bytes: 0,
             look_again: Timestamp::ZERO,
         }
@@ -201,6 +210,7 @@ impl Schedules {
         self.remove(schedule.id);
         self.ids.insert(schedule.name.clone(), schedule.id);
         self.wakes.extend(schedule.next_run.map(|at| (at, schedule.id)));
+        self.plans.extend(schedule.plan());
         self.bytes += schedule.bytes();
         self.schedules.insert(schedule.id, schedule);
     }
@@ -211,6 +221,9 @@ impl Schedules {
         if let Some(at) = schedule.next_run {
             self.wakes.remove(&(at, id));
         }
+        if let Some(plan) = schedule.plan() {
+            self.plans.remove(&plan);
+        }
         self.bytes -= schedule.bytes();
         Some(schedule)
     }
@@ -219,6 +232,12 @@ impl Schedules {
     pub(super) fn due(&self, wall: Timestamp, most: usize) -> impl Iterator<Item = &Schedule> {
         let come = self.wakes.iter().take_while(move |(at, _)| *at <= wall);
         come.take(most).filter_map(|(_, id)| self.schedules.get(id))
+    }
+
+    /// Recurring schedules that were planned by a later time than this, so many at most.
+    pub(super) fn planned_after(&self, wall: Timestamp, most: usize) -> impl Iterator<Item = &Schedule> {
+        let later = self.plans.range((Bound::Excluded((wall, Uuid::max())), Bound::Unbounded));
+        later.take(most).filter_map(|(_, id)| self.schedules.get(id))
     }
 
     pub(super) fn earliest(&self) -> Option<Timestamp> {

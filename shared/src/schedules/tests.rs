@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
-use crate::entity::{Ctx, Effect, Entity};
+use crate::entity::{Changes, Ctx, Effect, Entity};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::limits;
@@ -376,6 +376,32 @@ fn a_wall_clock_that_went_back_is_waited_for() {
     assert!(get(&bench, "i").next_run.unwrap() > due);
     let again = tick(&bench, bench.now, due - 10 * MINUTE);
     assert!(again.effects.is_empty());
+}
+
+#[test]
+fn a_wall_clock_that_was_ahead_for_a_moment_silences_nothing() {
+    let mut bench = bench();
+    create(&mut bench, Create { interval_ms: Some(60_000), ..Create::new("i", "t") }).unwrap();
+    create(&mut bench, cron("hourly", "@hourly")).unwrap();
+    create(&mut bench, once("soon", 120_000)).unwrap();
+    let due = get(&bench, "i").next_run.unwrap();
+    let tick = |bench: &mut Bench<Schedules>, wall: Timestamp| {
+        let mut ctx = Ctx::new(due, wall, bench.serving_since, bench.epoch, Uuid::nil());
+        let decision = bench.entity.decide(&Command::Tick, &mut ctx).unwrap();
+        decision.events.iter().for_each(|event| bench.entity.apply(event, &mut Changes::default()));
+        bench.entity.check().unwrap();
+        decision.effects.len()
+    };
+    let year = Duration::from_secs(365 * 86_400);
+    assert_eq!(tick(&mut bench, due + year), 3);
+    assert!(get(&bench, "i").next_run.unwrap() > due + year);
+    // Back again, and nothing that has fired comes again.
+    assert_eq!(tick(&mut bench, due), 0);
+    assert_eq!(get(&bench, "i").next_run, Some(due + MINUTE));
+    let hourly = get(&bench, "hourly");
+    assert!(hourly.next_run > hourly.fired && hourly.next_run.unwrap() < due + 120 * MINUTE, "{hourly:?}");
+    assert!(get(&bench, "soon").is_done());
+    assert_eq!(tick(&mut bench, due + MINUTE), 1);
 }
 
 #[derive(Clone, Debug)]

@@ -20,8 +20,7 @@ use crate::limits;
 use crate::time::Timestamp;
 use crate::triggers::{Envelope, Filter, FilterKind};
 
-/// Locks and leases outlive the deadline by this, so that an instance that timed out finds them when it has
-/// its slot again.
+/// Locks and leases outlive the deadline by this, so that what is told of the end of a wait finds them.
 const MARGIN: Duration = Duration::from_secs(300);
 
 /// How an instance wants to wait.
@@ -183,9 +182,19 @@ impl Draft<'_> {
                 self.resume(&id, Some(token));
                 self.send(effects::thaw(&instance, token));
             }
-            State::Frozen => self.wake(&id),
+            State::Frozen => {
+                self.keep_what_it_has(wait);
+                self.wake(&id);
+            }
             _ => {}
         }
+    }
+
+    /// Nobody knows when a frozen run gets a slot, or its agent is resumed: until then what it has must not end. It has
+    /// its own time again when the run goes on, and ends with it otherwise.
+    fn keep_what_it_has(&mut self, wait: Uuid) {
+        let Some(wait) = self.agent.waits.get(&wait).cloned() else { return };
+        self.extend(&wait, self.now() + limits::WAIT_MAX, false);
     }
 
     /// Tells triggers that nobody waits any more. Waits for agents are known here alone.

@@ -338,10 +338,59 @@ fn locks_and_leases_of_a_frozen_run_last_until_it_has_its_slot_again() {
     let works = world.manual();
     world.advance(1800);
     assert_eq!(world.state(&sleeper), State::Resuming);
-    assert_told(&world, &[(1, false)]);
+    assert_told(&world, &[(1, false), (1, false)]);
     world.exit(&works, 0);
     assert_eq!(world.state(&sleeper), State::Running);
-    assert_told(&world, &[(1, false), (1, true)]);
+    assert_told(&world, &[(1, false), (1, false), (1, true)]);
+}
+
+fn acquire(holder: &str) -> lockspace::Command {
+    lockspace::Command::Acquire {
+        holder: InstanceId(holder.to_owned()),
+        agent: name("worker"),
+        key: "test://x".to_owned(),
+        ttl_ms: Some(1_800_000),
+    }
+}
+
+fn is_free(locks: &mut Bench<Lockspace>) -> bool {
+    locks.run(acquire("another")).and_then(lockspace::Reply::granted).is_ok()
+}
+
+/// Moves both clocks, and has the locks hear what they were told meanwhile.
+fn pass(world: &mut World, locks: &mut Bench<Lockspace>, seconds: u64) {
+    locks.advance(std::time::Duration::from_secs(seconds));
+    world.advance(seconds);
+    let (told, others) = std::mem::take(&mut world.sent).into_iter().partition(|(key, _)| *key == locks.key);
+    world.sent = others;
+    for (_, command) in told {
+        locks.run(serde_json::from_value(command).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_lock_of_a_frozen_run_lasts_however_late_its_slot_comes() {
+    for paused in [false, true] {
+        let mut world = World::new(1);
+        let mut locks: Bench<Lockspace> = Bench::new(EntityKey::of(Kind::Lockspace, &name("s")));
+        let sleeper = world.manual();
+        locks.run(acquire(sleeper.as_str())).unwrap();
+        world.wait(&sleeper, 1, webhook_filter());
+        pass(&mut world, &mut locks, 60);
+        let works = world.manual();
+        world.must(Command::SetPaused { paused });
+        pass(&mut world, &mut locks, 1740);
+        pass(&mut world, &mut locks, 1800);
+        assert!(!is_free(&mut locks), "its wait is over and it has no slot, paused: {paused}");
+        world.must(Command::SetPaused { paused: false });
+        world.exit(&works, 0);
+        assert_eq!(world.state(&sleeper), State::Running);
+        pass(&mut world, &mut locks, 0);
+        locks.advance(std::time::Duration::from_secs(1799));
+        assert!(!is_free(&mut locks));
+        locks.advance(std::time::Duration::from_secs(1));
+        assert!(is_free(&mut locks));
+    }
 }
 
 #[test]
@@ -350,12 +399,6 @@ fn a_lock_that_outlasts_a_wait_is_free_by_its_own_time_after_it() {
     let hand = InstanceId("token-1".to_owned());
     world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
     let mut locks: Bench<Lockspace> = Bench::new(EntityKey::of(Kind::Lockspace, &name("s")));
-    let acquire = |holder: &str| lockspace::Command::Acquire {
-        holder: InstanceId(holder.to_owned()),
-        agent: name("worker"),
-        key: "test://x".to_owned(),
-        ttl_ms: Some(1_800_000),
-    };
     locks.run(acquire("token-1")).unwrap();
     world.must(Command::BeginWait {
         instance: hand,
@@ -368,13 +411,11 @@ fn a_lock_that_outlasts_a_wait_is_free_by_its_own_time_after_it() {
     });
     world.advance(60);
     trigger(&mut world, 1);
-    for (_, command) in world.sent.iter().filter(|(key, _)| *key == locks.key).cloned().collect::<Vec<_>>() {
-        locks.run(serde_json::from_value(command).unwrap()).unwrap();
-    }
+    pass(&mut world, &mut locks, 0);
     locks.advance(std::time::Duration::from_secs(1799));
-    assert!(locks.run(acquire("token-2")).and_then(lockspace::Reply::granted).is_err());
+    assert!(!is_free(&mut locks));
     locks.advance(std::time::Duration::from_secs(1));
-    assert!(locks.run(acquire("token-2")).and_then(lockspace::Reply::granted).is_ok());
+    assert!(is_free(&mut locks));
 }
 
 #[test]

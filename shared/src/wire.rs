@@ -88,6 +88,11 @@ pub fn tags(tags: &[String]) -> Result<(), Refusal> {
     tags.iter().try_for_each(|tag| length("tags", tag, 1, limits::TAG))
 }
 
+/// A tag that is made of a name, as long as tags may be.
+pub fn tag(text: &str) -> String {
+    text.chars().take(limits::TAG).collect()
+}
+
 /// Checks a priority.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ use crate::pool::dependency::Dependency;
 use crate::pool::event::{Created, Event};
 use crate::pool::guard::Sketch;
 use crate::pool::state::{ForgeLink, Pool, Source, Status, Task};
+use crate::wire;
 
 /// Longest task type, characters.
 const TASK_TYPE: usize = 50;
@@ -78,7 +79,7 @@ impl Pool {
             _ => (Status::Unassigned, None, None),
         };
         let mut spec = create.spec.clone();
-        let tag = spec.epic_name.as_ref().map(|name| format!("epic:{name}"));
+        let tag = spec.epic_name.as_ref().map(|name| wire::tag(&format!("epic:{name}")));
         spec.tags.extend(tag.filter(|tag| !create.spec.tags.contains(tag)));
         self.pass_on_subject(create, &mut spec);
         let mut seen = BTreeSet::new();

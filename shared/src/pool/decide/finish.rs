@@ -19,7 +19,8 @@ use crate::pool::command::{About, Finish, Progress, TaskSpec};
 use crate::pool::event::{Created, Event};
 use crate::pool::guard;
 use crate::pool::state::{Outcome, Pool, Source, Status, Task, Term};
-use crate::text::excerpt;
+use crate::text::{beginning, excerpt};
+use crate::wire;
 
 /// The same progress text again within this time is no news.
 const SAME_NEWS: Duration = Duration::from_secs(300);
@@ -29,6 +30,8 @@ const MEMORY_MIN: usize = 30;
 const NAME: usize = 80;
 const EXCERPT: usize = 200;
 const RESULT: usize = 500;
+/// Longest part of a task in a memory that would be too long with all of it, bytes.
+const TASK_PART: usize = limits::TEXT / 4;
 
 impl Pool {
     /// A report of the agent that has the task. It starts a pending or paused task, renews the lease, and
@@ -202,13 +205,7 @@ impl Pool {
         ctx: &mut Ctx,
     ) -> Vec<Effect> {
         let (Some(agent), Some(about)) = (task.agent, about) else { return Vec::new() };
-        let content = match outcome {
-            Outcome::Completed => format!("Task: {}\n\nOutput: {result}", about.text),
-            _ => format!(
-                "Task: {}\n\nFailed: {result}\n\nLesson: know this reason before you try something like it again.",
-                about.text
-            ),
-        };
+        let content = learning(&about.text, outcome, result);
         if content.chars().count() < MEMORY_MIN {
             return Vec::new();
         }
@@ -232,7 +229,7 @@ impl Pool {
                 source: memory::Source::TaskCompletion,
                 source_task: Some(id),
                 source_path: None,
-                tags: about.tags.clone(),
+                tags: memorable(&about.tags),
                 chunk_index: 0,
                 total_chunks: 1,
             };
@@ -291,6 +288,27 @@ impl Pool {
         };
         told.into_iter().map(notice).collect()
     }
+}
+
+/// What is remembered of an end. Where the memory takes less than that, the task is cut before its result.
+fn learning(task: &str, outcome: Outcome, result: &str) -> String {
+    let tell = |task: &str| match outcome {
+        Outcome::Completed => format!("Task: {task}\n\nOutput: {result}"),
+        _ => format!(
+            "Task: {task}\n\nFailed: {result}\n\nLesson: know this reason before you try something like it again."
+        ),
+    };
+    let whole = tell(task);
+    if whole.len() <= limits::TEXT {
+        return whole;
+    }
+    beginning(&tell(beginning(task, TASK_PART)), limits::TEXT).to_owned()
+}
+
+/// The tags of a task as the memory takes them: that of its epic comes to those that it may have.
+fn memorable(tags: &[String]) -> Vec<String> {
+    let tags = tags.iter().filter(|tag| !tag.is_empty()).map(|tag| wire::tag(tag));
+    tags.take(limits::TAGS).collect()
 }
 
 fn note_progress(report: &Progress, task: &Task, text: &str, events: &mut Vec<Event>, ctx: &Ctx) {

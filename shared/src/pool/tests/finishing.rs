@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 use crate::costs::Cost;
+use crate::limits;
+use crate::memory::Memory;
 
 #[test]
 fn a_result_ends_the_task_and_tells_the_lead() {
@@ -51,6 +53,36 @@ fn shared_knowledge_is_remembered_by_the_swarm() {
         let report = Progress { finish: Some(completed("in a v")), about: Some(about), ..report(task, ANN) };
         swarm.run(Command::Progress(Box::new(report))).unwrap();
         assert_eq!(swarm.sent(Kind::Memory).len() - before, want, "{kind} {tag}");
+    }
+}
+
+#[test]
+fn the_memory_takes_what_is_learnt_whatever_is_long_in_it() {
+    let mut swarm = Swarm::new();
+    let mut memory: Bench<Memory> = Bench::new(EntityKey::of(Kind::Memory, &swarm.0.key.swarm));
+    let long = "ö".repeat(limits::TEXT / 2);
+    let tags: Vec<String> = (0..limits::TAGS).map(|n| format!("t{n}")).collect();
+    let failed = Finish::Failed { reason: Some(format!("why {long}")[..limits::TEXT].to_owned()) };
+    let reasons = [
+        (&tags[..], "short", completed(&long)),
+        (&tags[..1], &long, completed("not to be lost")),
+        (&[String::new()], &long, failed),
+    ];
+    for (tags, text, finish) in reasons {
+        let mut spec = TaskSpec::new(text);
+        spec.tags = tags.to_vec();
+        spec.epic_name = Some("e".repeat(200));
+        let task = swarm.create(spec, Target::Assign { agent: Some(ANN) });
+        let about = About::of_body(&swarm.body(task));
+        let report = Progress { finish: Some(finish), about, ..report(task, ANN) };
+        swarm.run(Command::Progress(Box::new(report))).unwrap();
+        let told = swarm.sent(Kind::Memory).pop().unwrap();
+        let result = told["remember"]["content"].as_str().unwrap().split("\n\n").nth(1).unwrap().to_owned();
+        assert!(
+            ["Output: ö", "Output: not to be lost", "Failed: why ö"].iter().any(|t| result.starts_with(t))
+        );
+        let reply = memory.run(serde_json::from_value(told).unwrap()).unwrap();
+        assert!(matches!(reply, crate::memory::Reply::Remembered(_)), "{reply:?}");
     }
 }
 

@@ -9,6 +9,7 @@ use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
 use crate::pool::{self, Create, Fact, Pool, Rules, Source, Target, TaskSpec};
 use crate::time::Timestamp;
+use crate::wire;
 
 /// What comes of an occurrence: a run of the agent whose definition has the times, or else a task.
 pub(super) fn occurrence(schedule: &Schedule, id: Uuid, extra_tag: Option<&str>, swarm: &Name) -> Effect {
@@ -44,7 +45,7 @@ impl TaskTemplate {
     pub fn new(schedule: &Schedule, id: Uuid, extra_tag: Option<&str>) -> Self {
         let mut tags = schedule.tags.clone();
         tags.push("scheduled".to_owned());
-        tags.push(format!("schedule:{}", schedule.name));
+        tags.push(wire::tag(&format!("schedule:{}", schedule.name)));
         tags.extend(extra_tag.map(str::to_owned));
         Self {
             id,

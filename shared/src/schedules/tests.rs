@@ -12,6 +12,7 @@ use crate::entity::{Changes, Ctx, Effect, Entity};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::limits;
+use crate::pool::{self, Pool};
 use crate::time::Timestamp;
 use crate::which::Which;
 
@@ -111,6 +112,17 @@ fn an_occurrence_makes_one_task() {
     let Effect::Entity { key, command } = &bench.effects[0] else { panic!("a pool's effect") };
     assert_eq!(key.kind, Kind::Pool);
     assert_eq!(command["create"]["target"], json!({"assign": {"agent": agent}}));
+}
+
+#[test]
+fn the_pool_takes_the_task_of_a_schedule_with_a_long_name() {
+    let mut bench = bench();
+    let mut pool: Bench<Pool> = Bench::new(EntityKey::of(Kind::Pool, &bench.key.swarm));
+    create(&mut bench, cron(&"ä".repeat(100), "@hourly")).unwrap();
+    bench.advance(60 * MINUTE);
+    let Effect::Entity { command, .. } = bench.effects[0].clone() else { panic!("a pool's effect") };
+    let reply = pool.run(serde_json::from_value(command).unwrap()).unwrap();
+    assert!(matches!(reply, pool::Reply::Created { .. }), "{reply:?}");
 }
 
 #[test]

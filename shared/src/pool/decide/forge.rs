@@ -8,6 +8,7 @@ use super::Answer;
 use crate::entity::{Ctx, Decision};
 use crate::forge::{Act, Activity, Forge, Subject};
 use crate::pool::command::{Create, Reply, Rules, Target, TaskSpec};
+use crate::pool::event::Event;
 use crate::pool::state::{ForgeLink, Pool, Source, Task};
 
 /// Within this time whatever asks for the same, such as a mention and an assignment, is one question.
@@ -34,7 +35,10 @@ impl Pool {
             }
             let Some(create) = self.task_about(activity, subject, &open, ctx) else { continue };
             let made = self.decide_create(&create, ctx)?;
-            decision.events.extend(made.events);
+            // An open poll gets one task, and each of these was decided as if there were no other.
+            let is_start = |event: &Event| matches!(event, Event::Started { .. });
+            let handed_over = decision.events.iter().any(is_start);
+            decision.events.extend(made.events.into_iter().filter(|event| !(handed_over && is_start(event))));
             if let (Reply::Heard { tasks }, Reply::Created { task, .. }) = (&mut decision.reply, made.reply) {
                 tasks.push(task.id);
             }

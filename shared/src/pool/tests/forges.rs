@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::standing::waits;
 use super::*;
 use crate::forge::{Act, Activity, Noun, Report, Subject};
 
@@ -106,6 +107,16 @@ fn what_is_of_two_requests_is_news_of_those_that_are_worked_on() {
     let numbers: Vec<Value> = told.iter().map(|task| swarm.body(*task)["githubNumber"].clone()).collect();
     assert_eq!(numbers, [json!(7), json!(8)]);
     assert!(swarm.body(told[1])["task"].as_str().unwrap().contains("gh pr view 8 -R acme/api"));
+}
+
+#[test]
+fn what_is_of_two_requests_gives_an_open_poll_one_task() {
+    let mut swarm = Swarm::new();
+    waits(&mut swarm, LEAD);
+    let subjects = ["github:acme/api#6", PULL].map(|subject| subject.parse().unwrap());
+    let made = swarm.learns(Activity { subjects: subjects.to_vec(), ..ask(true) });
+    let statuses: Vec<Status> = made.iter().map(|task| swarm.status(*task)).collect();
+    assert_eq!(statuses, [Status::InProgress, Status::Pending]);
 }
 
 #[test]

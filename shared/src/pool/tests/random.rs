@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4u8, 0..3u8).prop_map(|(agent, what)| Step::Instance(agent, what)),
         2 => (any::<u8>(), 0..4u8, any::<bool>()).prop_map(|(task, who, take)| Step::Steer(task, who, take)),
         2 => (0..4u8).prop_map(Step::Alive),
-        2 => (0..4u8, 0..2u8).prop_map(|(what, number)| Step::Forge(what, number)),
+        2 => (0..4u8, 0..3u8).prop_map(|(what, number)| Step::Forge(what, number)),
         2 => (0..2400u16).prop_map(Step::Advance),
         1 => Just(Step::Restart),
     ]
@@ -176,7 +176,7 @@ impl Run {
         }
     }
 
-    /// Something happens to one of two pull requests.
+    /// Something happens to one of two pull requests, or to both.
     fn forge(&mut self, what: u8, number: u8) {
         let task_type = "github-pr".to_owned();
         let act = match what {
@@ -184,7 +184,9 @@ impl Run {
             2 => Act::News { task_type },
             _ => Act::Withdraw,
         };
-        let subjects = vec![format!("github:acme/api#{number}").parse().unwrap()];
+        let numbers = if number == 2 { vec![0, 1] } else { vec![number] };
+        let subject = |number: &u8| format!("github:acme/api#{number}").parse().unwrap();
+        let subjects = numbers.iter().map(subject).collect();
         let activity =
             Activity { subjects, act, report: report_of("look at it"), key: None, fields: Map::new() };
         let made = self.swarm.heard(Command::Forge(Box::new(activity)));

@@ -5,7 +5,7 @@ use crate::entity::{Ctx, Entity, Poller, Signal};
 
 const POLL: Uuid = Uuid::from_u128(0xcafe);
 
-fn waits(swarm: &mut Swarm, agent: Uuid) {
+pub(super) fn waits(swarm: &mut Swarm, agent: Uuid) {
     let poller = Poller { agent, instance: instance(agent), managed: false, poll: POLL };
     let now = swarm.0.now;
     swarm.0.entity.observe(&Signal::AgentPolls(poller), now);

@@ -320,7 +320,7 @@ fn note_progress(report: &Progress, task: &Task, text: &str, events: &mut Vec<Ev
     if !same {
         let text = text.to_owned();
         events.push(Event::Progressed { task: report.task, text, reported: spoke, until, at: ctx.now });
-    } else if spoke && !task.reported {
+    } else if spoke && (started || !task.reported) {
         events.push(Event::Reported { task: report.task, until, at: ctx.now });
     }
 }

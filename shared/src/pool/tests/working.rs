@@ -148,6 +148,17 @@ fn a_paused_task_leaves_room_and_needs_room_to_go_on() {
 }
 
 #[test]
+fn the_same_words_after_a_pause_are_a_report_too() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    swarm.say(task, ANN, "half").unwrap();
+    swarm.run(Command::Pause { task, by: Some(ANN) }).unwrap();
+    swarm.say(task, ANN, "half").unwrap();
+    assert!(swarm.head(task).reported);
+    assert!(swarm.poll(ANN).0.is_none(), "what it works on is not given again");
+}
+
+#[test]
 fn only_the_lead_moves_tasks_between_epics_and_epics_hear_of_it() {
     let mut swarm = Swarm::new();
     let (task, epic) = (swarm.task(Target::Pool), Uuid::from_u128(7));

@@ -75,6 +75,9 @@ fn a_graph_may_be_laid_in_any_order_but_not_in_a_circle() {
     assert_eq!(swarm.refused(create(circle, unknown())), Code::Cycle);
     let itself = TaskSpec { id: Some(b), ..after(&[b]) };
     assert_eq!(swarm.refused(create(itself, unknown())), Code::Cycle);
+    let between = created(swarm.run(create(after(&[a]), Vec::new())));
+    let longer = TaskSpec { id: Some(b), ..after(&[between]) };
+    assert_eq!(swarm.refused(create(longer, unknown())), Code::Cycle);
     let second = TaskSpec { id: Some(b), ..TaskSpec::new("first of all") };
     created(swarm.run(create(second, unknown())));
     swarm.run(claim(BOB, b)).unwrap();

@@ -462,6 +462,19 @@ impl Agent {
         self.calls.values().filter(served).map(|call| call.id).collect()
     }
 
+    /// Items whose runs were not told to start.
+    pub(super) fn queued(&self) -> impl Iterator<Item = &Item> {
+        self.queue.values().filter(|item| {
+            self.instances.get(&item.instance).is_some_and(|instance| instance.state == State::Queued)
+        })
+    }
+
+    /// What is still queued though nothing of it is to start. Hand-made instances may serve its calls.
+    pub(super) fn leftover(&self) -> impl Iterator<Item = &Item> {
+        let stopped = !self.is_enabled();
+        self.queued().filter(move |item| stopped && item.class != Class::Call)
+    }
+
     /// When an open call fails for want of an end. None while its callee waits.
     pub(super) fn call_due(&self, call: &CallRecord) -> Option<Timestamp> {
         let callee = call.callee.as_ref().and_then(|id| self.instances.get(id));
@@ -483,7 +496,8 @@ impl Agent {
         let calls = self.calls.values().filter_map(|call| self.call_due(call));
         let runs = self.instances.values().filter_map(Instance::run_deadline);
         let spills = self.instances.values().filter_map(|instance| self.spill_due(instance));
-        waits.chain(calls).chain(runs).chain(spills).chain(self.finished.next_due()).min()
+        let leftover = self.leftover().map(|item| item.at);
+        waits.chain(calls).chain(runs).chain(spills).chain(leftover).chain(self.finished.next_due()).min()
     }
 }
 

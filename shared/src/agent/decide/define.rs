@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::draft::Draft;
-use super::standing::{AGENT_DISABLED, DISABLED};
+use super::standing::{AGENT_DISABLED, AGENT_REMOVED, DISABLED, REMOVED};
 use crate::agent::event::Event;
 use crate::agent::state::{Class, End, Instance, State};
 use crate::agent::{Defined, Definition, Exit, Reply};
@@ -41,9 +41,9 @@ impl Draft<'_> {
         let Some(mut last) = self.agent.defined.clone() else { return Reply::Done };
         last.definition.enabled = false;
         self.push(Event::Defined(last));
-        self.stop_work("the agent was removed", "agent_removed");
-        for id in self.runs(|_| true) {
-            self.stop(&id, killed("the agent was removed"));
+        self.stop_work(REMOVED, AGENT_REMOVED);
+        for id in self.runs(|run| run.state != State::Queued) {
+            self.stop(&id, killed(REMOVED));
         }
         self.push(Event::Undefined);
         Reply::Done

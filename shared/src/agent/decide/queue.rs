@@ -117,10 +117,14 @@ impl Draft<'_> {
         if self.agent.defined.is_some() || self.agent.has_external() {
             return;
         }
-        let items: Vec<InstanceId> = self.agent.queue.keys().cloned().collect();
-        for id in items {
+        for id in self.queued_calls() {
             self.drop_queued(&id, "no instance is left to serve the call", None);
         }
+    }
+
+    pub(super) fn queued_calls(&self) -> Vec<InstanceId> {
+        let calls = self.agent.queued().filter(|item| item.class == Class::Call);
+        calls.map(|item| item.instance.clone()).collect()
     }
 
     /// Makes the oldest item that is no call give way if the queue is full. False when all are calls.

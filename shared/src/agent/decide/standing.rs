@@ -5,15 +5,23 @@
 use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
-use crate::agent::state::{Instance, State};
+use crate::agent::state::{Instance, Item, State};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::id::InstanceId;
 use crate::time::Timestamp;
+use crate::{json, limits};
 
 /// Reason of a dead letter, and what the callers are told.
 pub(super) const AGENT_DISABLED: &str = "agent_disabled";
 pub(super) const DISABLED: &str = "the agent was disabled";
+pub(super) const AGENT_REMOVED: &str = "agent_removed";
+pub(super) const REMOVED: &str = "the agent was removed";
+
+/// What one decision makes into dead letters, bytes of input: events and documents have them, and that has to fit.
+const SLICE: usize = limits::DECISION / 4;
+/// What is written of a dead letter beside its input, bytes.
+const LETTER: usize = 4096;
 
 impl Draft<'_> {
     pub(super) fn set_enabled(&mut self, enabled: bool) -> Result<Reply, Refusal> {
@@ -47,13 +55,38 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    /// Empties the queue and ends the runs that wait; what runs goes on.
+    /// Empties the queue and ends the runs that wait; what runs goes on. A dead letter holds all that its run was to be
+    /// given, so one decision writes so many of them; the rest starts no more and is due at once.
     pub(super) fn stop_work(&mut self, reason: &str, dead: &str) {
-        for id in self.runs(|run| run.state == State::Queued) {
-            self.drop_queued(&id, reason, Some(dead));
+        for id in self.queued_calls() {
+            self.drop_queued(&id, reason, None);
         }
+        self.drop_leftover(reason, dead);
+        self.unbid_queued();
         for id in self.runs(|run| run.state.is_waiting()) {
             self.stop(&id, killed(reason));
+        }
+    }
+
+    /// Goes on with that.
+    pub(super) fn empty_queue(&mut self) {
+        match self.agent.defined {
+            Some(_) => self.drop_leftover(DISABLED, AGENT_DISABLED),
+            None => self.drop_leftover(REMOVED, AGENT_REMOVED),
+        }
+    }
+
+    fn drop_leftover(&mut self, reason: &str, dead: &str) {
+        let weighed = |item: &Item| (item.instance.clone(), LETTER + json::length(item.input.get()));
+        let leftover: Vec<_> = self.agent.leftover().map(weighed).collect();
+        let mut written = 0;
+        for (id, weight) in leftover {
+            written += weight;
+            // One that is larger than a slice goes by itself.
+            if written > SLICE && written > weight {
+                return;
+            }
+            self.drop_queued(&id, reason, Some(dead));
         }
     }
 

@@ -32,6 +32,7 @@ impl Draft<'_> {
         for call in self.due_calls() {
             self.abandon(call, "call timed out", Work::IsNotBegun);
         }
+        self.empty_queue();
         for call in self.agent.finished.due(self.now()) {
             self.push(Event::CallForgotten { call });
         }

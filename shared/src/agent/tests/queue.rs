@@ -1,4 +1,6 @@
 use super::*;
+use crate::entity::Entity;
+use crate::limits;
 
 fn reason_of(reply: Reply) -> String {
     match reply {
@@ -116,6 +118,36 @@ fn removing_the_agent_ends_its_runs() {
     assert_eq!((world.state(&running), world.state(&queued)), (State::Ended, State::Ended));
     assert_eq!(world.busy(), 0);
     assert!(world.agent.head("definition/self").is_none());
+}
+
+#[test]
+fn a_queue_that_holds_more_than_one_decision_may_write_is_emptied_by_several() {
+    for (stop, reason) in
+        [(Command::SetEnabled { enabled: false }, "agent_disabled"), (Command::Undefine, "agent_removed")]
+    {
+        let mut world = World::new(1);
+        world.manual();
+        let (class, source, receipt) = (Class::Webhook, "github".to_owned(), None);
+        let input = json!("x".repeat(9 * 1024 * 1024));
+        let webhook = Command::Enqueue { class, source, receipt, input };
+        for _ in 0..5 {
+            world.agent.run(webhook.clone()).unwrap();
+        }
+        let (mut next, mut decisions) = (Some(stop), 0);
+        while let Some(command) = next {
+            let before = world.agent.events.len();
+            world.agent.run(command).unwrap();
+            let written: usize = world.agent.events[before..].iter().map(crate::json::length).sum();
+            assert!(2 * written < limits::DECISION, "{written} bytes");
+            decisions += 1;
+            let due = world.agent.entity.next_wake().is_some_and(|due| due <= world.agent.now);
+            next = due.then_some(Command::Tick);
+        }
+        assert_eq!(decisions, 3);
+        let reasons = world.agent.entity.letters.values().map(|letter| letter.reason.as_str());
+        assert_eq!(reasons.collect::<Vec<_>>(), [reason; 5]);
+        assert!(world.agent.entity.queue.is_empty());
+    }
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub const TASK_STALL: Duration = Duration::from_secs(30 * 60);
 pub const TASK_UNCLAIMED: Duration = Duration::from_secs(30 * 60);
 /// Most words for one task that its agent has not had yet.
 pub const STEERING: usize = 20;
+/// How long `poll-task` waits for work (spec: Agent Swarm 3.4).
+pub const POLL: Duration = Duration::from_secs(60);
 /// An offer that nobody answered returns to the pool.
 pub const OFFER: Duration = Duration::from_secs(30 * 60);
 /// Greatest capacity of an agent.

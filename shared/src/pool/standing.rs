@@ -9,23 +9,25 @@ use uuid::Uuid;
 use super::event::Event;
 use super::state::{Pool, Status, Task};
 use crate::entity::{Ctx, Poller};
+use crate::limits;
+use crate::time::Timestamp;
 
 /// The open polls and what was handed to them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
-    /// The latest of each agent.
-    polls: BTreeMap<Uuid, Poller>,
+    /// The latest of each agent, and how long it stands at most: nobody says so if its end is lost on the way.
+    polls: BTreeMap<Uuid, (Poller, Timestamp)>,
     /// Tasks that were started for an open poll, which has not come for them yet.
     handed: BTreeMap<Uuid, Uuid>,
 }
 
 impl Standing {
-    pub(super) fn open(&mut self, poll: &Poller) {
-        self.polls.insert(poll.agent, poll.clone());
+    pub(super) fn open(&mut self, poll: &Poller, now: Timestamp) {
+        self.polls.insert(poll.agent, (poll.clone(), now + limits::POLL));
     }
 
     pub(super) fn close(&mut self, agent: Uuid, poll: Uuid) {
-        if self.polls.get(&agent).is_some_and(|open| open.poll == poll) {
+        if self.polls.get(&agent).is_some_and(|(open, _)| open.poll == poll) {
             self.polls.remove(&agent);
         }
     }
@@ -43,7 +45,7 @@ impl Standing {
         let Some(task) = event.task() else { return };
         self.handed.remove(&task);
         if let Event::Started { agent, instance, .. } = event
-            && let Some(open) = self.polls.remove(agent)
+            && let Some((open, _)) = self.polls.remove(agent)
             && open.instance == *instance
         {
             self.handed.insert(task, open.poll);
@@ -56,7 +58,7 @@ impl Pool {
     pub(super) fn hand_over(&self, id: Uuid, task: &Task, ctx: &Ctx) -> Option<Event> {
         let agent = task.agent.filter(|_| task.status == Status::Pending && task.is_ready())?;
         let member = self.members.get(&agent)?;
-        let open = self.standing.polls.get(&agent)?;
+        let (open, _) = self.standing.polls.get(&agent).filter(|(_, until)| ctx.now < *until)?;
         let free = self.active(agent) < member.max_tasks as usize;
         free.then(|| super::decide::work::start(id, task, agent, &open.instance, open.managed, ctx))
     }

@@ -25,7 +25,7 @@ impl Pool {
                     self.note_agent(*agent, instance, now);
                 }
             }
-            Signal::AgentPolls(poller) => self.standing.open(poller),
+            Signal::AgentPolls(poller) => self.standing.open(poller, now),
             Signal::AgentWent { agent, poll } => self.standing.close(*agent, *poll),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::entity::{Ctx, Entity, Poller, Signal};
+use crate::limits;
 
 const POLL: Uuid = Uuid::from_u128(0xcafe);
 
@@ -59,6 +60,15 @@ fn nothing_is_started_for_who_is_gone_or_busy_nor_before_its_dependencies() {
     waits(&mut swarm, ANN);
     let more = swarm.assigned(ANN);
     assert_eq!(swarm.status(more), Status::Pending, "it is busy");
+}
+
+#[test]
+fn a_poll_whose_end_was_lost_gets_nothing_once_it_must_be_over() {
+    let mut swarm = Swarm::new();
+    waits(&mut swarm, ANN);
+    swarm.0.advance(limits::POLL);
+    let task = swarm.assigned(ANN);
+    assert_eq!(swarm.status(task), Status::Pending);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Taking tasks and reporting on them.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::costs::Cost;
@@ -19,8 +17,7 @@ use crate::service::tasks::{Action, Polled, Wanted};
 
 const SWARM: Toolset = Toolset::Swarm;
 const ACTIONS: [&str; 7] = ["create", "claim", "release", "accept", "reject", "to_backlog", "from_backlog"];
-/// The seed's wait for work, and how many empty ones mean that a worker may go.
-const POLL: Duration = Duration::from_secs(60);
+/// How many polls without work mean that a worker may go.
 const EMPTY_POLLS: u32 = 2;
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -105,7 +102,7 @@ struct Nothing {}
 
 async fn poll(call: Call, _: Nothing) -> Outcome {
     call.progress.say("waiting for a task");
-    let patience = call.progress.patience(POLL);
+    let patience = call.progress.patience(limits::POLL);
     let polled = call.service.poll_task(&call.who, call.request, patience).await?;
     Ok(polled_answer(polled))
 }

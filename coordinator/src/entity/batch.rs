@@ -121,8 +121,9 @@ fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     folded
 }
 
-/// Joins two changes of one document. A put after a delete must not see the old body, which a fold cannot
-/// say; entities never reuse the key of a deleted document within one batch.
+/// Joins two changes of one document. A put after a delete must not see the old body, which a fold cannot say: an entity
+/// that makes a document anew under the key of one that it has deleted gives it a body of all its fields, or none where
+/// none was before.
 fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
     match (earlier, later) {
         (

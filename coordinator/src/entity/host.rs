@@ -287,8 +287,9 @@ impl<E: Entity> Host<E> {
     /// Decides what waits, up to one batch, and sends it to the store.
     fn begin(&mut self) {
         let begun = self.desk.begin(self.shared.clock.time(), Uuid::now_v7());
-        self.vitals.note(self.desk.entity());
-        self.notice.tell(self.desk.entity().alarm());
+        let alarm = self.desk.entity().alarm();
+        self.vitals.note(self.desk.entity(), alarm.as_deref());
+        self.notice.tell(alarm);
         match begun {
             Begun::Answers(answers) => self.answer(answers),
             Begun::Broken(answers) => {
@@ -374,7 +375,7 @@ impl<E: Entity> Host<E> {
         // What another node decides for meanwhile is served anew when it comes back.
         if !self.desk.is_leaving() {
             self.ward.died();
-            if !self.vitals.must_stay() {
+            if !self.vitals.watches() {
                 self.ward.resumes(self.vitals.serving_since);
             }
         }

@@ -22,7 +22,7 @@ mod kinds;
 mod lag;
 pub mod line;
 mod load;
-mod notice;
+pub mod notice;
 pub mod ownership;
 pub mod passivation;
 mod reads;

@@ -23,18 +23,21 @@ pub(super) struct Vitals {
     pub(super) serving_since: Timestamp,
     deadline: AtomicBool,
     watches: AtomicBool,
+    alarm: AtomicBool,
 }
 
 impl Vitals {
     pub(super) fn new<E: Entity>(serving_since: Timestamp, entity: &E) -> Self {
-        let vitals = Self { serving_since, deadline: AtomicBool::default(), watches: AtomicBool::default() };
-        vitals.note(entity);
+        let [deadline, watches, alarm] = std::array::from_fn(|_| AtomicBool::default());
+        let vitals = Self { serving_since, deadline, watches, alarm };
+        vitals.note(entity, entity.alarm().as_deref());
         vitals
     }
 
-    pub(super) fn note<E: Entity>(&self, entity: &E) {
+    pub(super) fn note<E: Entity>(&self, entity: &E, alarm: Option<&str>) {
         self.deadline.store(entity.next_wake().is_some(), Ordering::Release);
         self.watches.store(entity.watches(), Ordering::Release);
+        self.alarm.store(alarm.is_some(), Ordering::Release);
     }
 
     /// Whether something of the entity ends by itself at some time.
@@ -42,9 +45,14 @@ impl Vitals {
         self.deadline.load(Ordering::Acquire)
     }
 
-    /// Whether leaving would lose something: signs of life that are written nowhere.
-    pub(super) fn must_stay(&self) -> bool {
+    /// Whether it knows signs of life that are written nowhere.
+    pub(super) fn watches(&self) -> bool {
         self.watches.load(Ordering::Acquire)
+    }
+
+    /// Whether leaving would lose something: what it knows alone, or the alarm that it raises while it is here.
+    pub(super) fn must_stay(&self) -> bool {
+        self.watches() || self.alarm.load(Ordering::Acquire)
     }
 }
 

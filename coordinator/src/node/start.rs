@@ -35,7 +35,7 @@ use crate::compat;
 use crate::config::{Config, Dialect, Limits};
 use crate::console::{self, Trends};
 use crate::embeddings::{self, Endpoint as Embeddings};
-use crate::entity::{Clock, Entities, Hub, passivation, timers};
+use crate::entity::{Clock, Entities, Hub, notice, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
 use crate::mcp;
@@ -344,6 +344,7 @@ fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, slack: &
     let runners: Arc<dyn Runners> = Arc::new(sessions.clone());
     let timers = timers::pump(entities.clone(), stop.clone());
     pumps.spawn("timers", quiet(timers));
+    pumps.spawn("notices", quiet(notice::look(entities.clone(), stop.clone())));
     let sweep = passivation::sweep(entities.clone(), passivation::IDLE, stop.clone());
     pumps.spawn("passivation", quiet(sweep));
     pumps.spawn("outbox", quiet(pump::run(entities.clone(), runners, slack.clone(), stop.clone())));

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use skein_shared::entity::Signal;
-use skein_shared::limits::TASK_LEASE_AGENT;
+use skein_shared::limits::{TASK_LEASE_AGENT, TASK_UNCLAIMED};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
-use crate::entity::{passivation, timers};
+use crate::alarms::Kind as Alarm;
+use crate::entity::{notice, passivation, timers};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -15,6 +16,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn keep_house(node: &Node) -> DropGuard {
     let stop = CancellationToken::new();
     tokio::spawn(timers::pump(node.entities.clone(), stop.clone()));
+    tokio::spawn(notice::look(node.entities.clone(), stop.clone()));
     tokio::spawn(passivation::sweep(node.entities.clone(), passivation::IDLE, stop.clone()));
     stop.drop_guard()
 }
@@ -80,6 +82,36 @@ async fn signs_of_life_keep_a_lease_and_silence_ends_it_once() {
     assert!(is_leased(&node).await);
     tokio::time::sleep(2 * MINUTE).await;
     assert!(!is_leased(&node).await, "the pool watched all the time");
+}
+
+/// Waits until work that nobody claims is an alarm of the node, or is none any more.
+async fn alarmed(node: &Node, is_one: bool) {
+    let raised = || node.entities.shared().alarms.all().iter().any(|alarm| alarm.kind == Alarm::Unclaimed);
+    while raised() != is_one {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_lasts_as_long_as_its_cause_and_over_a_restart() {
+    let node = node();
+    let house = keep_house(&node);
+    let agent = Uuid::from_u128(7);
+    change(&node, 1, member(agent, false)).await;
+    change(&node, 2, task(100, None, Vec::new())).await;
+    alarmed(&node, true).await;
+    tokio::time::sleep(TASK_UNCLAIMED / 2).await;
+    assert!(is_in_memory(&node, &pool()), "between two ticks too");
+    drop(house);
+
+    let again = node_on(node.store.contents().open(Clock::start().wall()));
+    let house = keep_house(&again);
+    alarmed(&again, true).await;
+    let instance = InstanceId("worker-00000001".to_owned());
+    let claim = pool::Command::Claim { agent, instance, managed: false, task: Uuid::from_u128(100) };
+    change(&again, 3, claim).await;
+    alarmed(&again, false).await;
+    drop(house);
 }
 
 #[tokio::test]

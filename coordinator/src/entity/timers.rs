@@ -1,10 +1,16 @@
 //! The one pump of timers: sleeps until the earliest is due and sends its entity a tick.
+//!
+//! An entity that is slow to come back, or does not come back at all, makes no other late: its tick goes on beside the
+//! pump, which leaves it out until it has ended, and for a pause if it has failed.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures::future::join_all;
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::time::Timestamp;
+use tokio::task::{self, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -13,16 +19,22 @@ use super::clock::Time;
 
 /// Timers read in one step.
 pub const PAGE: usize = 256;
-/// Looks at the store at least this often, for timers whose tick failed.
+/// With so many ticks under way the pump begins no more.
+const UNDER_WAY: usize = 4 * PAGE;
+/// Looks at the store at least this often.
 const LONGEST: Duration = Duration::from_secs(30);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// A wall clock that goes back by more than this has been set, and is not only kept right.
 const SET_BACK: Duration = Duration::from_secs(10);
+/// How long the pump waits for the ticks that it has begun. Most end sooner, and then one look at the store serves what
+/// all of them have set.
+const BESIDE: Duration = Duration::from_millis(100);
 
 /// Runs until `stop`.
 pub async fn pump(entities: Entities, stop: CancellationToken) {
     let mut set = entities.shared().timers.subscribe();
     let mut before = entities.clock().time();
+    let mut ticks = Ticks::default();
     loop {
         let time = entities.clock().time();
         // If not all of them are, it is as if it had not been noticed yet.
@@ -34,11 +46,15 @@ pub async fn pump(entities: Entities, stop: CancellationToken) {
             *earliest = Timestamp::NEVER;
             false
         });
-        let pause = match fire(&entities).await {
+        ticks.rested();
+        let fired = fire(&entities, &mut ticks).await;
+        let _ = tokio::time::timeout(BESIDE, ticks.all_ended()).await;
+        let pause = match fired {
             Ok(Some(due)) => entities.clock().until(due).min(LONGEST),
             Ok(None) => LONGEST,
             Err(pause) => pause,
         };
+        let pause = pause.min(ticks.rest());
         if pause.is_zero() {
             continue;
         }
@@ -46,21 +62,80 @@ pub async fn pump(entities: Entities, stop: CancellationToken) {
             biased;
             () = stop.cancelled() => return,
             _ = set.changed() => {}
+            () = ticks.some_ended() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
-/// Ticks everything that is due and says when the next timer is.
-async fn fire(entities: &Entities) -> Result<Option<Timestamp>, Duration> {
-    let timers = entities.shared().store.timers(PAGE).await.map_err(|problem| {
+/// Begins to tick what is due and not under way, and says when the next timer is.
+async fn fire(entities: &Entities, ticks: &mut Ticks) -> Result<Option<Timestamp>, Duration> {
+    if ticks.under_way.len() >= UNDER_WAY {
+        return Ok(None);
+    }
+    let left_out: HashSet<EntityKey> =
+        ticks.under_way.values().chain(ticks.resting.keys()).cloned().collect();
+    let mut timers = entities.shared().store.timers(PAGE + left_out.len()).await.map_err(|problem| {
         warn!(%problem, "timers cannot be read");
         AFTER_ERROR
     })?;
+    timers.retain(|(key, _)| !left_out.contains(key));
+    timers.truncate(PAGE);
     let (due, later) = due(timers, entities.clock().time());
-    // All at once: an entity that is slow to come back must not make the others late.
-    let ticks = join_all(due.into_iter().map(|key| async move { tick(entities, &key).await })).await;
-    if ticks.contains(&false) { Err(AFTER_ERROR) } else { Ok(later) }
+    for key in due {
+        ticks.begin(entities, key);
+    }
+    Ok(later)
+}
+
+/// The ticks that have no end yet, and those that are tried again.
+#[derive(Default)]
+struct Ticks {
+    running: JoinSet<bool>,
+    under_way: HashMap<task::Id, EntityKey>,
+    /// Until when those whose tick failed are left alone.
+    resting: HashMap<EntityKey, Instant>,
+}
+
+impl Ticks {
+    fn begin(&mut self, entities: &Entities, key: EntityKey) {
+        let (entities, of) = (entities.clone(), key.clone());
+        let begun = self.running.spawn(async move { tick(&entities, &of).await });
+        self.under_way.insert(begun.id(), key);
+    }
+
+    /// Waits for one at least to end; for ever if there is none.
+    async fn some_ended(&mut self) {
+        let Some(ended) = self.running.join_next_with_id().await else { return std::future::pending().await };
+        self.ended(ended);
+        while let Some(ended) = self.running.try_join_next_with_id() {
+            self.ended(ended);
+        }
+    }
+
+    async fn all_ended(&mut self) {
+        while let Some(ended) = self.running.join_next_with_id().await {
+            self.ended(ended);
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(task::Id, bool), task::JoinError>) {
+        let (id, taken) = ended.unwrap_or_else(|failed| (failed.id(), false));
+        if let Some(key) = self.under_way.remove(&id).filter(|_| !taken) {
+            self.resting.insert(key, Instant::now() + AFTER_ERROR);
+        }
+    }
+
+    fn rested(&mut self) {
+        let now = Instant::now();
+        self.resting.retain(|_, until| now < *until);
+    }
+
+    /// How long until the first of those whose tick failed is to be tried again.
+    fn rest(&self) -> Duration {
+        let first = self.resting.values().min();
+        first.map_or(LONGEST, |until| until.saturating_duration_since(Instant::now()))
+    }
 }
 
 /// Of the earliest timers, at most [`PAGE`], those that are due, and when the next one is, in the entities' time.

@@ -76,6 +76,55 @@ async fn a_tick_that_was_refused_is_tried_again() {
     assert_eq!(locks_held(&node, &locks()).await, 0);
 }
 
+fn lockspace(number: usize) -> EntityKey {
+    EntityKey::of(Kind::Lockspace, &Name::parse(&format!("swarm-{number}")).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_that_is_slow_makes_no_other_late() {
+    let node = node();
+    let _pump = pump(&node);
+    let command = |ttl_ms| lockspace::Command::Acquire {
+        holder: InstanceId("worker-00000001".to_owned()),
+        agent: Name::parse("worker").unwrap(),
+        key: "file:///a".to_owned(),
+        ttl_ms: Some(ttl_ms),
+    };
+    for (number, ttl_ms) in [(0, 5_000), (1, 6_000)] {
+        node.entities.ask::<Lockspace>(&lockspace(number), Request::read(), command(ttl_ms)).await.unwrap();
+    }
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    tokio::time::sleep(Duration::from_millis(6_500)).await;
+    assert_eq!(locks_held(&node, &lockspace(1)).await, 0);
+    assert_eq!(locks_held(&node, &lockspace(0)).await, 1, "its commit is still under way");
+    gate.open();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(locks_held(&node, &lockspace(0)).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn entities_that_cannot_be_ticked_make_no_other_late() {
+    let node = node();
+    for number in 0..timers::PAGE + 1 {
+        let (document, head) = ("lock/poison".to_owned(), serde_json::json!(["not", "a", "head"]));
+        let mut batch = first_batch(&node, lockspace(number));
+        batch.documents = vec![DocumentChange::Put {
+            key: document,
+            live: true,
+            head: head.into(),
+            body: None,
+            new: false,
+        }];
+        batch.timer = TimerChange::Set(batch.at);
+        node.store.commit(node.store.fence(&batch.key), batch.into()).await.unwrap();
+    }
+    let _pump = pump(&node);
+    take_for(&node, "file:///short", Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_millis(5_500)).await;
+    assert_eq!(locks_held(&node, &locks()).await, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_timers_at_one_moment_all_fire() {
     const SWARMS: usize = 600;

@@ -31,6 +31,10 @@ pub enum Event {
         instance: Instance,
         agent_id: Uuid,
     },
+    /// The hand-made instance gave no sign of itself for long. It is attached again if it comes back.
+    Forgotten {
+        instance: InstanceId,
+    },
     /// A run was asked for.
     Queued {
         instance: Instance,
@@ -233,6 +237,7 @@ impl Event {
             | Event::SpillRefused { instance }
             | Event::Restored { instance, .. }
             | Event::Held { instance }
+            | Event::Forgotten { instance }
             | Event::Recalled { instance, .. }
             | Event::RerunWanted { instance }
             | Event::Resumed { instance, .. }

@@ -15,6 +15,7 @@ use super::waits::WaitRecord;
 use crate::cow_map::CowMap;
 use crate::fence::Token;
 use crate::id::{EntityKey, InstanceId, Name};
+use crate::limits;
 use crate::time::Timestamp;
 
 /// The agent with everything of it that is not over.
@@ -475,6 +476,16 @@ impl Agent {
         self.queued().filter(move |item| stopped && item.class != Class::Call)
     }
 
+    /// Hand-made instances that neither wait nor serve a call, and when each is forgotten: nobody says that one has ended,
+    /// and each new token is one more.
+    pub(super) fn silent(&self) -> impl Iterator<Item = (&InstanceId, Timestamp)> {
+        let serving: BTreeSet<&InstanceId> =
+            self.calls.values().filter_map(|call| call.callee.as_ref()).collect();
+        let idle = self.instances.values().filter(|known| known.external && known.state == State::Running);
+        let idle = idle.filter(move |known| !serving.contains(&known.id));
+        idle.map(|known| (&known.id, known.since + limits::HAND_MADE))
+    }
+
     /// When an open call fails for want of an end. None while its callee waits.
     pub(super) fn call_due(&self, call: &CallRecord) -> Option<Timestamp> {
         let callee = call.callee.as_ref().and_then(|id| self.instances.get(id));
@@ -497,7 +508,9 @@ impl Agent {
         let runs = self.instances.values().filter_map(Instance::run_deadline);
         let spills = self.instances.values().filter_map(|instance| self.spill_due(instance));
         let leftover = self.leftover().map(|item| item.at);
-        waits.chain(calls).chain(runs).chain(spills).chain(leftover).chain(self.finished.next_due()).min()
+        let silent = self.silent().map(|(_, due)| due);
+        let own = waits.chain(calls).chain(runs).chain(spills).chain(leftover).chain(silent);
+        own.chain(self.finished.next_due()).min()
     }
 }
 

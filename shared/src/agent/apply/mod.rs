@@ -92,6 +92,7 @@ impl Agent {
                 (wait.delivered, wait.asked) = (false, None);
             }),
             Event::WaitDropped { wait, token, at } => self.drop_wait(*wait, *token, *at, changes),
+            Event::Forgotten { instance } => self.forget(instance, changes),
             Event::Ended { instance, exit, at } => self.end(instance, exit, *at, changes),
             other => self.move_instance(other, changes),
         }
@@ -256,6 +257,13 @@ impl Agent {
             waited_ms: ended.waited_ms,
         };
         changes.archive_with(format_args!("instance/{id}"), &ended, &body);
+    }
+
+    fn forget(&mut self, id: &InstanceId, changes: &mut Changes) {
+        self.remove_wait_of(id, changes);
+        let Some(gone) = self.instances.remove(id) else { return };
+        self.let_go(gone.returned.as_ref(), changes);
+        changes.delete(format!("instance/{id}"));
     }
 
     /// Whether a waiting instance took the call that a run was queued for, and the run never was.

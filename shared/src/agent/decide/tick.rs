@@ -33,10 +33,24 @@ impl Draft<'_> {
             self.abandon(call, "call timed out", Work::IsNotBegun);
         }
         self.empty_queue();
+        self.forget_silent();
         for call in self.agent.finished.due(self.now()) {
             self.push(Event::CallForgotten { call });
         }
         Reply::Done
+    }
+
+    /// What they hold in the swarm stays: of a life that shows there alone nothing is known here.
+    fn forget_silent(&mut self) {
+        let due = self.agent.silent().filter(|(_, due)| *due <= self.now());
+        let silent: Vec<InstanceId> = due.map(|(id, _)| id.clone()).collect();
+        if silent.is_empty() {
+            return;
+        }
+        for instance in silent {
+            self.push(Event::Forgotten { instance });
+        }
+        self.drop_unserved();
     }
 
     fn due_waits(&self) -> Vec<Uuid> {

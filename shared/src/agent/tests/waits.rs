@@ -297,6 +297,36 @@ fn a_hand_made_instance_gets_its_outcome_at_once() {
     assert!(world.told.is_empty());
 }
 
+#[test]
+fn a_hand_made_instance_is_forgotten_after_long_silence_until_it_comes_back() {
+    const DAY: u64 = 86_400;
+    let silence = crate::limits::HAND_MADE.as_secs();
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    let attach = Command::Attach { instance: hand.clone(), agent_id: id(50) };
+    world.must(attach.clone());
+    world.advance(silence - 1);
+    let Command::BeginWait { instance, wait, filter, broadcast, look_back, asked, .. } =
+        begin_wait(&hand, 1, webhook_filter())
+    else {
+        panic!("begins to wait")
+    };
+    let timeout_ms = Some(14 * DAY * 1000);
+    world.must(Command::BeginWait { instance, wait, filter, timeout_ms, broadcast, look_back, asked });
+    world.advance(14 * DAY - 1);
+    assert_eq!(world.state(&hand), State::Waiting, "who waits is there");
+    world.advance(1);
+    world.advance(silence - 1);
+    assert!(world.outcome(&hand, 1).is_some());
+    world.advance(1);
+    assert!(world.agent.entity.instances.is_empty() && world.agent.entity.waits.is_empty());
+    assert_eq!(world.agent.head(&format!("instance/{hand}")), None);
+    assert!(!world.sent_to(Kind::Lockspace).contains(&"release_all".to_owned()), "it may live all the same");
+    assert_eq!(world.refused(begin_wait(&hand, 2, webhook_filter())), Code::NotFound);
+    world.must(attach);
+    world.wait(&hand, 2, webhook_filter());
+}
+
 /// What locks and leases were told of waits, in their order: for which, and whether it is over.
 fn told_of_waits(world: &World, kind: Kind, command: &str) -> Vec<(Uuid, bool)> {
     let to_kind = world.sent.iter().filter(|(key, _)| key.kind == kind).map(|(_, sent)| &sent[command]);

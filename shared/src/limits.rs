@@ -114,8 +114,8 @@ pub const INPUT: usize = 2 * WEBHOOK;
 pub const FILE: usize = 4 * 1024 * 1024;
 /// Request bodies of the MCP face, bytes: the longest value of a call, and what stands around it.
 pub const REQUEST: usize = RESULT + FILE;
-/// One answer of the MCP face, bytes: an event stands in it as a value and, escaped, as a text.
-pub const ANSWER: usize = 3 * INPUT;
+/// One answer of the MCP face, bytes: an event stands in it as a value and, escaped, as a text, behind its beginning.
+pub const ANSWER: usize = 3 * INPUT + 1024 * 1024;
 /// One message between a coordinator and a runner, bytes: an input or a request, and what stands around it.
 pub const RUNNER_MESSAGE: usize = 32 * 1024 * 1024;
 /// What one decision may write, bytes. While it is written, Redis serves nobody else.

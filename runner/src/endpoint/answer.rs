@@ -5,8 +5,12 @@ use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 use skein_shared::limits;
 
-/// Longest event that is looked at; a longer one passes unread.
+/// Longest event that is passed on.
 const EVENT: usize = limits::ANSWER;
+
+/// An event has become longer than any may be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
 
 /// Cuts a stream of bytes into events.
 #[derive(Default)]
@@ -31,16 +35,13 @@ pub(super) enum Meaning {
 
 impl Events {
     /// Takes bytes as they arrive and returns the events that are complete, each with its blank line.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Bytes> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Bytes>, TooLong> {
         self.rest.extend_from_slice(bytes);
         let mut events = Vec::new();
         while let Some(end) = self.end_of_event() {
             events.push(self.cut(end));
         }
-        if self.rest.len() > EVENT {
-            events.push(self.cut(self.rest.len()));
-        }
-        events
+        if self.rest.len() > EVENT { Err(TooLong) } else { Ok(events) }
     }
 
     fn cut(&mut self, end: usize) -> Bytes {
@@ -95,15 +96,15 @@ mod tests {
     #[test]
     fn events_are_cut_at_blank_lines_however_they_arrive() {
         let mut events = Events::default();
-        assert!(events.push(b"data: {\"id\":1,").is_empty());
-        let found = events.push(b"\"result\":{}}\r\n\r\n: still here\n\nda");
+        assert!(events.push(b"data: {\"id\":1,").unwrap().is_empty());
+        let found = events.push(b"\"result\":{}}\r\n\r\n: still here\n\nda").unwrap();
         assert_eq!(found.len(), 2);
         assert_eq!(meaning(&found[0]), Meaning::Answer);
         assert_eq!(meaning(&found[1]), Meaning::Idle);
-        assert_eq!(events.push(b"ta: 1\n\n").len(), 1);
+        assert_eq!(events.push(b"ta: 1\n\n").unwrap().len(), 1);
         let whole = b"event: message\r\ndata: 1\r\n\r\n: x\n\n";
-        let pieces: Vec<Bytes> = whole.iter().flat_map(|&byte| events.push(&[byte])).collect();
-        assert_eq!(pieces, events.push(whole), "byte by byte or at once");
+        let pieces: Vec<Bytes> = whole.iter().flat_map(|&byte| events.push(&[byte]).unwrap()).collect();
+        assert_eq!(pieces, events.push(whole).unwrap(), "byte by byte or at once");
         assert_eq!(pieces.len(), 2);
     }
 

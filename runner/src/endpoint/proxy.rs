@@ -76,6 +76,16 @@ struct Exchange {
     gateway: bool,
     /// The call of a tool that it is.
     call: Option<Uuid>,
+    /// By which its answer names it.
+    id: Value,
+}
+
+/// How a streamed answer ended.
+enum Ending {
+    Answered,
+    BrokeOff,
+    /// It goes on for longer than an answer may, and would again if it were asked for again.
+    TooLong,
 }
 
 impl Proxy {
@@ -177,14 +187,15 @@ impl Proxy {
         let mut headers = HeaderMap::new();
         pass(&head.headers, &mut headers);
         headers.insert(header::AUTHORIZATION, self.authorization.clone());
-        let message = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let mut message = serde_json::from_slice::<Value>(&body).unwrap_or_default();
         let call = repeats::call(&message);
         if let Ok(fresh) = HeaderValue::from_str(&Uuid::now_v7().to_string()) {
             let key = call.map_or(fresh.clone(), |call| self.repeats.key(call, fresh, Instant::now()));
             headers.entry(KEY).or_insert(key);
         }
         let owed = gateway || head.method == Method::POST && is_request(&message);
-        Ok(Exchange { method: head.method, path, headers, body, owed, gateway, call })
+        let id = message["id"].take();
+        Ok(Exchange { method: head.method, path, headers, body, owed, gateway, call, id })
     }
 
     /// The body without the secret, if either that or a header shows the right one; else what to say.
@@ -243,12 +254,15 @@ impl Proxy {
             return self.copy(answer, &into).await.map(|()| true);
         }
         loop {
-            let complete = tokio::select! {
-                complete = self.stream(answer, &into) => complete?,
+            let ending = tokio::select! {
+                ending = self.stream(answer, &into) => ending?,
                 () = into.closed() => return Ok(false),
             };
-            if complete || owed.is_none() {
-                return Ok(complete);
+            match ending {
+                Ending::Answered => return Ok(true),
+                _ if owed.is_none() => return Ok(false),
+                Ending::TooLong => return self.refuse(&exchange, &into).await.map(|()| true),
+                Ending::BrokeOff => {}
             }
             tracing::debug!("a streamed answer broke off; asking again with the same key");
             let again = tokio::select! {
@@ -258,7 +272,7 @@ impl Proxy {
             match again {
                 Some(next) if streamed(&next) => answer = next,
                 // A plain answer to the repeat becomes the one event that is still missing.
-                Some(next) => return self.finish(next, &into).await.map(|()| true),
+                Some(next) => return self.finish(&exchange, next, &into).await.map(|()| true),
                 None => {
                     return into.send(Err(std::io::Error::other("no coordinator"))).await.map(|()| false);
                 }
@@ -279,19 +293,22 @@ impl Proxy {
         Ok(())
     }
 
-    /// Passes events on until the stream ends. True if the answer was among them.
+    /// Passes events on until the stream ends.
     async fn stream(
         &self,
         answer: reqwest::Response,
         into: &mpsc::Sender<Sent>,
-    ) -> Result<bool, mpsc::error::SendError<Sent>> {
+    ) -> Result<Ending, mpsc::error::SendError<Sent>> {
         let mut events = Events::default();
         let mut body = answer.bytes_stream();
-        let mut complete = false;
+        let mut ending = Ending::BrokeOff;
         while let Some(Ok(piece)) = body.next().await {
-            for event in events.push(&piece) {
+            let Ok(events) = events.push(&piece) else { return Ok(Ending::TooLong) };
+            for event in events {
                 let meaning = meaning(&event);
-                complete |= meaning == Meaning::Answer;
+                if meaning == Meaning::Answer {
+                    ending = Ending::Answered;
+                }
                 if self.gate.is_held() && meaning == Meaning::Idle {
                     continue;
                 }
@@ -299,17 +316,32 @@ impl Proxy {
                 into.send(Ok(Frame::data(event))).await?;
             }
         }
-        Ok(complete)
+        Ok(ending)
+    }
+
+    /// Says in place of an answer that it is too long.
+    async fn refuse(
+        &self,
+        exchange: &Exchange,
+        into: &mpsc::Sender<Sent>,
+    ) -> Result<(), mpsc::error::SendError<Sent>> {
+        let problem = format!("the answer is longer than {} bytes; ask for less of it", limits::ANSWER);
+        let error = json!({ "code": -32000, "message": problem, "data": { "code": Code::TooLarge } });
+        let message = json!({ "jsonrpc": "2.0", "id": exchange.id, "error": error });
+        self.gate.open().await;
+        into.send(Ok(Frame::data(Bytes::from(format!("data: {message}\n\n"))))).await
     }
 
     async fn finish(
         &self,
+        exchange: &Exchange,
         answer: reqwest::Response,
         into: &mpsc::Sender<Sent>,
     ) -> Result<(), mpsc::error::SendError<Sent>> {
         let text = match answer.bytes().await {
             Ok(text) if text.len() <= limits::ANSWER => text,
-            _ => return into.send(Err(std::io::Error::other("the answer broke off"))).await,
+            Ok(_) => return self.refuse(exchange, into).await,
+            Err(_) => return into.send(Err(std::io::Error::other("the answer broke off"))).await,
         };
         let Ok(message) = serde_json::from_slice::<Value>(&text) else {
             return into.send(Err(std::io::Error::other("the answer is no JSON"))).await;

@@ -58,8 +58,7 @@ fn woken(input: &str) -> Option<String> {
     }
     let told = match known["outcome"].as_str() {
         Some("triggered") => {
-            let payload = serde_json::to_string_pretty(&known["payload"]).unwrap_or_default();
-            format!("Trigger received. Payload:\n\n```json\n{}\n```", bounded(&payload))
+            format!("Trigger received. Payload:\n\n```json\n{}\n```", bounded(&known["payload"].to_string()))
         }
         Some(_) => "Wait failed: timeout expired, and no such event came.".to_owned(),
         None => "Call it again with the same arguments to learn what it came to.".to_owned(),

@@ -11,6 +11,7 @@ mod egress;
 mod hooks;
 mod leaks;
 mod leases;
+mod lengthy;
 mod logs;
 mod mcp;
 mod neighbours;

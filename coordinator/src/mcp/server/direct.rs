@@ -189,6 +189,7 @@ fn is_allowed(host: &str, allowed: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use skein_shared::json;
 
     use super::*;
     use crate::mcp::content::Content;
@@ -274,6 +275,20 @@ mod tests {
         ] {
             let [direct, through_rmcp] = both(&reply).await;
             assert!(!direct.is_empty() && direct == through_rmcp, "{direct:?}\n{through_rmcp:?}");
+        }
+    }
+
+    /// `limits::ANSWER` counts with this.
+    #[tokio::test]
+    async fn an_answer_is_three_times_as_long_as_its_json_at_most() {
+        for json in
+            [json!(vec![0; 50_000]), json!({ "a": "\"\\".repeat(25_000) }), json!("\u{1}ä".repeat(25_000))]
+        {
+            let length = json::length(&json);
+            let reply = Reply::new("done", json);
+            for written in both(&reply).await {
+                assert!(written.len() < 3 * length + 512, "{} bytes of {length}", written.len());
+            }
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::triggers::{Filter, FilterKind};
+use skein_shared::text::excerpt;
+use skein_shared::triggers::{Envelope, Filter, FilterKind};
 use skein_shared::{Code, Refusal, limits, span};
 
 use super::{granted, refused};
@@ -13,6 +14,9 @@ use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::Answer;
 use crate::mcp::schema::{Args, any_text, flag, object, one_of};
 use crate::service::waits::{Waited, Wish};
+
+/// Longest payload that the sentence shows whole, characters. The JSON has all of it, and is a text as well.
+const SHOWN: usize = 16 * 1024;
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -81,9 +85,7 @@ async fn wait(call: Call, args: Wait) -> Outcome {
     match waited {
         Ok(Waited::Triggered { payload, again, unread }) => {
             unread.into_iter().for_each(|unread| call.delivery.carries(unread));
-            let shown = serde_json::to_string_pretty(&payload).unwrap_or_default();
-            let text = format!("Trigger received. Payload:\n{shown}");
-            Ok(granted(text, json!({ "payload": *payload, "redelivered": again })))
+            Ok(triggered(&payload, again))
         }
         Ok(Waited::TimedOut) => refused(
             "Wait failed:",
@@ -96,5 +98,39 @@ async fn wait(call: Call, args: Wait) -> Outcome {
             json!({ "ok": true, "status": "waiting", "wait_id": wait, "deadline": deadline.iso() }),
         )),
         Err(refusal) => refused("Wait failed:", refusal),
+    }
+}
+
+/// Its text is short whatever the payload is: a deep one set out in lines would be many times as long as it came.
+fn triggered(payload: &Envelope, again: bool) -> Answer {
+    let whole = serde_json::to_string(payload).unwrap_or_default();
+    let mut text = format!("Trigger received. Payload:\n{}", excerpt(&whole, SHOWN));
+    if whole.len() > SHOWN {
+        text.push_str("\nThis is its beginning; `payload` in the JSON of this answer is the whole.");
+    }
+    granted(text, json!({ "payload": payload, "redelivered": again }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_shown_whole_while_it_is_short() {
+        let answer = triggered(&Envelope::agent_trigger("lead", json!({ "a": ["b", 1] })), false);
+        assert!(answer.text.contains(r#"{"a":["b",1]}"#) && !answer.text.contains("beginning"), "{answer:?}");
+        assert_eq!(answer.json["payload"]["context"]["a"], json!(["b", 1]));
+    }
+
+    #[test]
+    fn a_long_payload_shows_its_beginning_in_the_text_and_is_whole_in_the_json() {
+        let numbers = json!(vec![0; 100_000]);
+        let deep = (0..60).fold(numbers, |inner, _| json!([inner]));
+        for payload in [deep, json!("\"\\".repeat(50_000)), json!("ä".repeat(50_000))] {
+            let Answer { text, json, .. } =
+                triggered(&Envelope::agent_trigger("lead", payload.clone()), true);
+            assert!(text.len() < 3 * SHOWN && text.contains("the whole"), "{} bytes", text.len());
+            assert!(json["payload"]["context"] == payload);
+        }
     }
 }

@@ -35,7 +35,7 @@ use rmcp::{ErrorData, RoleServer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_proto::trace::{self, TRACES};
-use skein_shared::{Code, Refusal, limits};
+use skein_shared::{Code, Refusal, limits, transport};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
@@ -77,6 +77,9 @@ const FIRST_PROGRESS: Duration = Duration::from_millis(250);
 pub(super) const PROGRESS: Duration = Duration::from_secs(15);
 /// What is under way when the node stops has this long to end.
 const FINISH: Duration = Duration::from_secs(1);
+/// A session without a message for so long falls asleep, and what is under way in it ends: so this is longer than any call
+/// says nothing. A command may run for an hour, and a person may be asked behind it.
+const IDLE: Duration = transport::LONGEST.saturating_add(running::ANSWERED_WITHIN);
 /// How long a client may keep a list. The catalogue changes with the program alone.
 const LIST_TTL_MS: u64 = 300_000;
 
@@ -94,7 +97,9 @@ pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, confi
     transport.session_store = Some(Arc::new(Sleeping { sessions, adopts: config.adopts_sessions }));
     let door = Door::new(access, config);
     let behind = facade.clone();
-    let awake = Arc::new(LocalSessionManager::default());
+    let mut awake = LocalSessionManager::default();
+    awake.session_config.keep_alive = Some(IDLE);
+    let awake = Arc::new(awake);
     let mcp = StreamableHttpService::new(
         move || {
             let (watched, answered) = (Watched::default(), Answered::default());

@@ -7,7 +7,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use serde::Deserialize;
 use skein_shared::{Code, Refusal};
 
-/// Most sessions that are awake. One falls asleep after five idle minutes, and wakes with its next request.
+/// Most sessions that are awake. One falls asleep after an idle while, and wakes with its next request.
 const AWAKE: usize = 20_000;
 /// What a client may say of itself, bytes. Clients say some hundred.
 const SAID: usize = 16 * 1024;

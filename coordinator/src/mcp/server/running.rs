@@ -26,7 +26,7 @@ use crate::mcp::result::{Reply, Then};
 pub(super) type Running = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// How long a client may take for an answer.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(600);
+pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(600);
 /// A beat is told apart from the one before it by this much, for progress has to rise.
 const BEAT: f64 = 1e-3;
 

@@ -26,10 +26,16 @@ async fn send(
 
 /// Begins a session and gives its id.
 pub(super) async fn open(router: &Router, agent: &Agent) -> String {
+    open_able(router, agent, json!({})).await
+}
+
+/// The same of a client that says what it can do.
+async fn open_able(router: &Router, agent: &Agent, abilities: Value) -> String {
     let initialize = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {
-            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "old", "version": "1" },
+            "protocolVersion": "2025-11-25", "capabilities": abilities,
+            "clientInfo": { "name": "old", "version": "1" },
         },
     });
     let (status, session, answer) = send(router, agent, None, initialize).await;
@@ -120,21 +126,26 @@ async fn results_keep_their_schemas_in_sessions_too() {
     }
 }
 
+fn in_session(method: &str, agent: &Agent, session: &str, revision: &str, body: Body) -> Request<Body> {
+    let request = Request::builder()
+        .method(method)
+        .uri("/mcp/full")
+        .header("host", "127.0.0.1")
+        .header("authorization", format!("Bearer {}", agent.token))
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-session-id", session)
+        .header("mcp-protocol-version", revision);
+    request.body(body).unwrap()
+}
+
 /// The first frame of what a client is sent that speaks a revision: of the answer to a ping, and of its standing stream.
 async fn heads(face: &Face, agent: &Agent, session: &str, revision: &str) -> [String; 2] {
     let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }).to_string();
     let mut heads = Vec::new();
     for (method, body) in [("POST", Body::from(ping)), ("GET", Body::empty())] {
-        let request = Request::builder()
-            .method(method)
-            .uri("/mcp/full")
-            .header("host", "127.0.0.1")
-            .header("authorization", format!("Bearer {}", agent.token))
-            .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream")
-            .header("mcp-session-id", session)
-            .header("mcp-protocol-version", revision);
-        let response = face.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let request = in_session(method, agent, session, revision, body);
+        let response = face.router.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "{method} of {revision}");
         let frame = response.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
         heads.push(String::from_utf8(frame.to_vec()).unwrap());
@@ -155,4 +166,40 @@ async fn only_those_get_an_event_without_data_whose_revision_has_it() {
     for head in heads(&face, &agent, &session, "2025-06-18").await {
         assert_eq!(head, ":\n\n");
     }
+}
+
+/// The next message of a stream.
+async fn next(stream: &mut Body) -> Value {
+    loop {
+        let frame = stream.frame().await.expect("the stream has ended").unwrap();
+        let told = frame.into_data().map(|data| message(&data)).unwrap_or_default();
+        if !told.is_null() {
+            return told;
+        }
+    }
+}
+
+/// A person may take a while, and a command an hour; meanwhile nobody says anything.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_says_nothing_for_long_is_not_cut_off() {
+    let face = Face::with(Config { fixture: true, ..Config::default() });
+    let agent = face.agent("worker", Role::Worker);
+    let session = open_able(&face.router, &agent, json!({ "elicitation": {} })).await;
+    let asked = call("test_elicitation", json!({ "message": "Who are you?" }));
+    let asked = in_session("POST", &agent, &session, "2025-11-25", Body::from(asked.to_string()));
+    let answer = face.router.clone().oneshot(asked).await.unwrap();
+    let standing = in_session("GET", &agent, &session, "2025-11-25", Body::empty());
+    let mut standing = face.router.clone().oneshot(standing).await.unwrap();
+    let mut answer = answer.into_body();
+    let question = tokio::select! {
+        question = next(&mut answer) => question,
+        question = next(standing.body_mut()) => question,
+    };
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    tokio::time::sleep(Duration::from_secs(9 * 60)).await;
+    let form = json!({ "action": "accept", "content": { "username": "anna", "email": "a@b.c" } });
+    let said = json!({ "jsonrpc": "2.0", "id": question["id"], "result": form });
+    send(&face.router, &agent, Some(&session), said).await;
+    let result = next(&mut answer).await;
+    assert!(result["result"]["content"][0]["text"].as_str().unwrap().contains("anna"), "{result}");
 }

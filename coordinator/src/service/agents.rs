@@ -60,7 +60,8 @@ impl Service {
         asked.buffered(AT_ONCE).try_collect().await
     }
 
-    /// Everything live of one agent: its definition, instances, queue and waits.
+    /// Everything live of one agent: its definition, and for itself and those who administer its instances, queue and
+    /// waits. These carry what it was asked, what came of it, and events whole.
     ///
     /// # Errors
     /// `not_found` when there is nothing of that name.
@@ -72,9 +73,11 @@ impl Service {
         let mut shown = glance(agent, &overview);
         shown["definition"] = json!(overview.definition);
         shown["standing"] = json!(overview.standing);
-        shown["instances"] = json!(overview.instances);
-        shown["queue"] = json!(overview.queue);
-        shown["waits"] = json!(overview.waits);
+        if policy::may(who, Right::Administer) || who.agent_name == *agent {
+            shown["instances"] = json!(overview.instances);
+            shown["queue"] = json!(overview.queue);
+            shown["waits"] = json!(overview.waits);
+        }
         Ok(shown)
     }
 

@@ -170,11 +170,15 @@ fn of_interest(awaited: &Awaited, event: &Event) -> Option<Value> {
     }
     let mut change =
         json!({ "topic": topic.as_str(), "id": subject, "event": event.kind, "at": event.at.iso() });
-    // How a task or a call ended, and what was answered, so that nobody has to ask for it.
-    for fact in ["outcome", "answer", "reason", "by"] {
-        let told = fact == "outcome" || topic == Topic::Questions;
+    // How a task ended, and what was answered, so that nobody has to ask for it. What a wait came to is its own agent's.
+    let told: &[&str] = match topic {
+        Topic::Tasks => &["outcome"],
+        Topic::Questions => &["outcome", "answer", "reason", "by"],
+        _ => &[],
+    };
+    for fact in told {
         let value = event.body.get(&event.kind).and_then(|facts| facts.get(fact));
-        if let Some(value) = value.filter(|value| told && !value.is_null()) {
+        if let Some(value) = value.filter(|value| !value.is_null()) {
             change[fact] = value.clone();
         }
     }

@@ -96,6 +96,17 @@ async fn epics_and_runs_have_addresses_and_their_readers() {
     let runs = face.read(&operator, "skein://runs").await.unwrap();
     assert_eq!(runs["runs"][0]["instance"], json!(instance), "{runs}");
     assert_eq!(face.read(&worker, &uri).await.unwrap_err()["data"]["code"], "not_found");
+    // What they were asked and what came of it stands beside the agent, too.
+    let observer = face.agent("observer", Role::Observer);
+    for (reader, theirs) in
+        [(&run, true), (&operator, true), (&worker, false), (&lead, false), (&observer, false)]
+    {
+        let agent = face.read(reader, "skein://agents/coder").await.unwrap()["runs"].clone();
+        assert!(agent["queued"].is_number() && agent["definition"].is_object(), "{agent}");
+        for part in ["instances", "queue", "waits"] {
+            assert_eq!(agent.get(part).is_some(), theirs, "{part}: {agent}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -265,6 +265,23 @@ async fn a_lead_polls_like_a_worker() {
 }
 
 #[tokio::test]
+async fn what_a_wait_came_to_is_told_to_its_own_agent_alone() {
+    let (face, lead, worker) = swarm().await;
+    let observer = face.agent("observer", Role::Observer);
+    face.facts(&worker, "set_status", json!({ "text": "here" })).await;
+    face.facts(&lead, "call_agent", json!({ "target_agent": "worker", "context": "secret plan" })).await;
+    let told = face.facts(&worker, "wait_for_trigger", json!({ "type": "agent_trigger" })).await;
+    assert_eq!(told["payload"]["context"], "secret plan");
+    let all = json!({ "for": ["calls", "triggers"], "cursor": "0", "format": "rows" });
+    for reader in [&observer, &lead] {
+        let seen = face.facts(reader, "wait", all.clone()).await;
+        let changed = seen["changed"].as_array().unwrap();
+        assert!(changed.iter().any(|change| change["event"] == "wait_ended"), "{seen}");
+        assert!(!seen.to_string().contains("secret plan"), "{seen}");
+    }
+}
+
+#[tokio::test]
 async fn agents_are_named_by_id_or_by_name() {
     let scene = Scene::new().await;
     let worker = json!(scene.of("worker").id);

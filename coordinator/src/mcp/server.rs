@@ -405,10 +405,8 @@ impl Facade {
             stopped = self.stopping() => return stopped,
         };
         // A call may wait for an hour: nothing is told any more to a token that was revoked meanwhile.
-        if let Some(credential) = credential
-            && let Err(refusal) = self.access.holds(&credential).await
-            && refusal.code == Code::Unauthenticated
-        {
+        if let Err(refusal) = self.access.still_holds(credential.as_deref()).await {
+            delivery.lost();
             return Reply::error(&refusal);
         }
         // A question to the client is no result yet, and what is said with it would be lost.

@@ -137,6 +137,18 @@ impl Access {
 
     /// Returns when a token holds no more, for streams that outlive the look at their beginning.
     pub async fn end_of(&self, credential: &Credential) {
+    /// Whether whoever came with a token may still be told something. While nobody can say they may; the shared key has none.
+    ///
+    /// # Errors
+    /// `unauthenticated` for a token that was revoked.
+    pub async fn still_holds(&self, credential: Option<&Credential>) -> Result<(), Refusal> {
+        let Some(credential) = credential else { return Ok(()) };
+        match self.holds(credential).await {
+            Err(refusal) if refusal.code == Code::Unauthenticated => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
         loop {
             tokio::time::sleep(LOOK).await;
             let revoked =

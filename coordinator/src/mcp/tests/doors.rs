@@ -264,6 +264,33 @@ async fn a_call_that_outlives_its_token_is_told_nothing() {
 }
 
 #[tokio::test]
+async fn an_event_that_a_revoked_token_is_not_told_is_given_to_who_asks_again() {
+    let (face, lead, _) = swarm().await;
+    let family = Uuid::now_v7();
+    let (before, id) = face.of_family("worker", Role::Worker, family);
+    let (after, _) = face.of_family("worker", Role::Worker, family);
+    let face = Arc::new(face);
+    let filter = || json!({ "type": "agent_trigger", "source_agent": "lead", "timeout": "1m" });
+    let waiting = Arc::clone(&face);
+    let wait = tokio::spawn(async move { waiting.call(&before, "wait_for_trigger", filter()).await });
+    face.until_awaited(|topics| topics > 0).await;
+    let operator = face.agent("operator", Role::Operator);
+    let operator = face.access.identify(&operator.token).await.unwrap();
+    face.access.revoke(&operator, Of::Token(id), Duration::from_secs(60)).await.unwrap();
+    let called = json!({ "target_agent": "worker", "context": "secret plan" });
+    face.facts(&lead, "call_agent", called).await;
+    let answer = tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap().unwrap();
+    assert_eq!(answer["structuredContent"]["code"], "unauthenticated", "{answer}");
+    let again = face.facts(&after, "wait_for_trigger", filter());
+    let again = tokio::time::timeout(Duration::from_secs(20), again).await.expect("the event is lost");
+    assert_eq!(
+        (&again["payload"]["context"], &again["redelivered"]),
+        (&json!("secret plan"), &json!(false)),
+        "{again}"
+    );
+}
+
+#[tokio::test]
 async fn an_operators_token_with_few_scopes_works_in_no_instance() {
     let face = Face::new();
     let (instance, _) = face.run("worker").await;

@@ -146,6 +146,14 @@ impl Face {
         Agent { id, token: token.text().to_owned() }
     }
 
+    /// One whose token goes on as another of the same family, with the token's id.
+    pub(super) fn of_family(&self, name: &str, role: Role, family: Uuid) -> (Agent, Uuid) {
+        let (claims, origin) = (claims(name, role), Origin { family: Some(family), ..Origin::default() });
+        let id = claims.agent;
+        let token = self.keys.issue_as(claims, origin, self.clock.wall()).unwrap();
+        (Agent { id, token: token.text().to_owned() }, token.id)
+    }
+
     pub(super) fn issued(&self, claims: Claims) -> Agent {
         let token = self.keys.issue(claims.clone(), self.clock.wall()).unwrap().text().to_owned();
         Agent { id: claims.agent, token }

@@ -209,11 +209,10 @@ impl Entrance {
                     let _ = &listening;
                     if primed { frame } else { frame.map_data(priming::left_out) }
                 }));
-                match (session, primed) {
-                    (false, _) => Followed::alone(body, delivery),
-                    (true, false) => Followed::in_session(body, delivery),
-                    // It may take the stream up again, and has its answer then.
-                    (true, true) => body,
+                // A stream can be taken up again until its answer is out, and not after that.
+                match session {
+                    true => Followed::in_session(body, delivery),
+                    false => Followed::alone(body, delivery),
                 }
             })
             .into_response()

@@ -56,24 +56,23 @@ async fn taken(face: &Face, worker: &Agent) {
 #[tokio::test]
 async fn an_event_that_comes_as_its_client_goes_is_given_to_who_asks_again() {
     let (face, lead, worker) = swarm().await;
-    let answer = waiting(&face, &worker, None).await;
-    // Its body is taken up to the event, and no further.
-    let mut body = answer.into_body();
-    trigger(&face, &lead).await;
-    let polled = async {
-        loop {
-            let pause = tokio::time::timeout(Duration::from_millis(1), body.frame()).await;
-            let Ok(Some(Ok(frame))) = pause else { continue };
-            let data = frame.into_data().unwrap();
-            if data.starts_with(b"data: ") {
-                return data;
+    let session = open(&face.router, &worker).await;
+    for session in [None, Some(session.as_str())] {
+        let answer = waiting(&face, &worker, session).await;
+        // Its body is taken up to the event, and no further.
+        let mut body = answer.into_body();
+        trigger(&face, &lead).await;
+        let last = loop {
+            let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            if data.windows(9).any(|piece| piece == b"the geese") {
+                break data;
             }
-        }
-    };
-    let last = polled.await;
-    assert!(last.windows(9).any(|piece| piece == b"the geese"));
-    drop(body);
-    assert!(is_told(&asked_again(&face, &worker).await));
+        };
+        assert!(last.starts_with(b"data: "));
+        drop(body);
+        assert!(is_told(&asked_again(&face, &worker).await), "{session:?}");
+        face.facts(&worker, "return_value", json!({ "value": "done" })).await;
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! Every request is authenticated by itself: a session carries what the client said of itself and no rights.
 //! Ordinary calls are answered by `direct`, and by `listened` when they may take long; all else goes through rmcp.
 
+mod attended;
 mod direct;
 mod followed;
 mod handler;
@@ -43,6 +44,7 @@ use tracing::{Instrument, debug_span};
 use direct::Call;
 use followed::{Answered, Followed};
 use listening::Watched;
+use openings::{Admitted, Openings};
 use running::{Heard, Running, Seal, Sound};
 use sleeping::Sleeping;
 
@@ -100,15 +102,16 @@ pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, confi
     let mut awake = LocalSessionManager::default();
     awake.session_config.keep_alive = Some(IDLE);
     let awake = Arc::new(awake);
+    let openings = Openings::new(Arc::clone(&awake), facade.gate.quota.clone());
     let mcp = StreamableHttpService::new(
         move || {
             let (watched, answered) = (Watched::default(), Answered::default());
             Ok(Facade { watched, answered, ..behind.clone() })
         },
-        Arc::clone(&awake),
+        awake,
         transport,
     );
-    let entrance = Arc::new(Entrance { mcp, awake, door, facade });
+    let entrance = Arc::new(Entrance { mcp, openings, door, facade });
     Router::new()
         .route("/mcp", any(enter))
         .route("/mcp/", any(enter))
@@ -133,8 +136,7 @@ fn after(stop: CancellationToken, pause: Duration) -> CancellationToken {
 
 struct Entrance {
     mcp: StreamableHttpService<Facade, LocalSessionManager>,
-    /// The sessions that rmcp has in memory.
-    awake: Arc<LocalSessionManager>,
+    openings: Openings,
     door: Door,
     facade: Facade,
 }
@@ -190,19 +192,25 @@ impl Entrance {
         if let Some(response) = unreadable(&body) {
             return response;
         }
-        if let Err(refusal) = openings::admit(&self.awake, text_header(&parts.headers, SESSION), &body).await
-        {
-            return refused(&refusal);
-        }
+        let session = text_header(&parts.headers, SESSION);
+        let Admitted { attended, present, begins } =
+            match self.openings.admit(&caller.who, session, &body).await {
+                Ok(admitted) => admitted,
+                Err(refusal) => return refused(&refusal),
+            };
         let primed = priming::is_known(&parts.headers);
-        let session = parts.headers.contains_key(SESSION);
+        let session = session.is_some();
         let delivery = caller.delivery.clone();
         let here = CancellationToken::new();
-        let listening = here.clone().drop_guard();
+        let listening = (here.clone().drop_guard(), present);
         parts.extensions.insert(caller);
         parts.extensions.insert(Gone(here));
+        parts.extensions.insert(attended);
         let answer = self.mcp.handle(http::Request::from_parts(parts, Body::from(body))).await;
-        // The guard goes with the last of the answer, or with the connection.
+        if let Some(begun) = text_header(answer.headers(), SESSION) {
+            self.openings.begun(begins.as_ref(), begun);
+        }
+        // The guards go with the last of the answer, or with the connection.
         answer
             .map(|body| {
                 let body = Body::new(body.map_frame(move |frame| {

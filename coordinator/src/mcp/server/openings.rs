@@ -1,14 +1,27 @@
 //! Whether a client of the older revisions may begin a session. What it says of itself stays in memory, and the session
-//! with it until it has been idle for a while, so both have a bound.
+//! with it until it has been idle for a while, so both have a bound: for all, and for each agent, that one which begins
+//! more and more does not keep the others out.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::session::local::{LocalSessionHandle, LocalSessionManager};
+use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
 use serde::Deserialize;
+use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::attended::{Attended, Present};
+use crate::auth::Principal;
+use crate::mcp::quota::Quota;
 
 /// Most sessions that are awake. One falls asleep after an idle while, and wakes with its next request.
 const AWAKE: usize = 20_000;
+/// Most of one agent. One more has its own that was left the longest ago fall asleep.
+const OWN: usize = 500;
 /// What a client may say of itself, bytes. Clients say some hundred.
 const SAID: usize = 16 * 1024;
 
@@ -18,23 +31,124 @@ struct Message<'a> {
     method: Cow<'a, str>,
 }
 
-/// # Errors
-/// `too_large` for a client that says too much, `overloaded` while too many are awake.
-pub(super) async fn admit(
-    sessions: &LocalSessionManager,
-    session: Option<&str>,
-    body: &[u8],
-) -> Result<(), Refusal> {
-    let begins =
-        serde_json::from_slice::<Message<'_>>(body).is_ok_and(|message| message.method == "initialize");
-    if begins && body.len() > SAID {
-        let problem =
-            format!("initialize has more than {SAID} bytes; name the client and its capabilities alone");
-        return Err(Refusal::new(Code::TooLarge, problem));
+/// The sessions that are awake, and whose they are: the agent's that began or woke them.
+pub(super) struct Openings {
+    awake: Arc<LocalSessionManager>,
+    quota: Quota,
+    own: usize,
+    known: Mutex<HashMap<SessionId, Opened>>,
+}
+
+struct Opened {
+    of: (Name, Uuid),
+    attended: Attended,
+}
+
+/// A request that was let in.
+pub(super) struct Admitted {
+    pub(super) attended: Attended,
+    /// To be held until it is answered.
+    pub(super) present: Present,
+    /// What a session that begins is known by until it has its id.
+    pub(super) begins: Option<SessionId>,
+}
+
+impl Admitted {
+    fn to(attended: Attended) -> Self {
+        Self { present: attended.enter(), attended, begins: None }
     }
-    let awake = sessions.sessions.read().await;
-    let wakes = session.is_some_and(|session| !awake.contains_key(session));
-    if begins || wakes { has_room(awake.len()) } else { Ok(()) }
+}
+
+impl Openings {
+    pub(super) fn new(awake: Arc<LocalSessionManager>, quota: Quota) -> Self {
+        Self { awake, quota, own: OWN, known: Mutex::default() }
+    }
+
+    /// # Errors
+    /// `too_large` for a client that says too much, `overloaded` while too many are awake, `rate_limited` for an agent that
+    /// begins too many.
+    pub(super) async fn admit(
+        &self,
+        who: &Principal,
+        session: Option<&str>,
+        body: &[u8],
+    ) -> Result<Admitted, Refusal> {
+        let begins =
+            serde_json::from_slice::<Message<'_>>(body).is_ok_and(|message| message.method == "initialize");
+        if begins && body.len() > SAID {
+            let problem =
+                format!("initialize has more than {SAID} bytes; name the client and its capabilities alone");
+            return Err(Refusal::new(Code::TooLarge, problem));
+        }
+        let id: SessionId = match session {
+            _ if begins => Uuid::new_v4().to_string().into(),
+            Some(session) => session.into(),
+            None => return Ok(Admitted::to(Attended::default())),
+        };
+        let awake = self.awake.sessions.read().await;
+        let (mut admitted, oldest) = if awake.contains_key(&id) {
+            let attended = self.known().get(&id).map(|opened| opened.attended.clone());
+            (Admitted::to(attended.unwrap_or_default()), None)
+        } else {
+            self.quota.look(who, Instant::now())?;
+            has_room(awake.len())?;
+            self.opens(who, &id, &awake)?
+        };
+        drop(awake);
+        admitted.begins = begins.then_some(id);
+        if let Some(oldest) = oldest {
+            // One that has ended meanwhile is as good.
+            let _ = self.awake.close_session(&oldest).await;
+        }
+        Ok(admitted)
+    }
+
+    /// Notes a session down, and says which of the agent's own has to make room for it.
+    fn opens(
+        &self,
+        who: &Principal,
+        id: &SessionId,
+        awake: &HashMap<SessionId, LocalSessionHandle>,
+    ) -> Result<(Admitted, Option<SessionId>), Refusal> {
+        let of = (who.swarm.clone(), who.agent);
+        let mut known = self.known();
+        if let Some(opened) = known.get(id) {
+            // Another request wakes it just now.
+            return Ok((Admitted::to(opened.attended.clone()), None));
+        }
+        known.retain(|id, opened| opened.attended.is_attended() || awake.contains_key(id));
+        let own = known.iter().filter(|(_, opened)| opened.of == of);
+        let mut oldest = None;
+        if own.clone().count() >= self.own {
+            let left = own.filter_map(|(id, opened)| Some((opened.attended.left()?, id.clone())));
+            oldest = left.min_by_key(|(left, _)| *left).map(|(_, id)| id);
+            let Some(oldest) = &oldest else {
+                let problem = format!(
+                    "{} of your sessions have requests under way, the most there may be; end those that you do not use",
+                    self.own
+                );
+                return Err(Refusal::new(Code::RateLimited, problem).retry_after(10_000));
+            };
+            known.remove(oldest);
+        }
+        // Somebody is there for it before anybody else looks for those that nobody is there for.
+        let admitted = Admitted::to(Attended::default());
+        known.insert(id.clone(), Opened { of, attended: admitted.attended.clone() });
+        Ok((admitted, oldest))
+    }
+
+    /// A session that has begun has its id.
+    pub(super) fn begun(&self, begins: Option<&SessionId>, id: &str) {
+        let Some(begins) = begins else { return };
+        let mut known = self.known();
+        if let Some(opened) = known.remove(begins) {
+            known.insert(id.into(), opened);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<SessionId, Opened>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn has_room(awake: usize) -> Result<(), Refusal> {
@@ -50,6 +164,30 @@ fn has_room(awake: usize) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::{Rights, Role};
+
+    fn agent(number: u128) -> Principal {
+        Principal {
+            swarm: Name::parse("default").unwrap(),
+            agent: Uuid::from_u128(number),
+            agent_name: Name::parse("worker").unwrap(),
+            instance: skein_shared::id::InstanceId(format!("worker-{number}")),
+            managed: false,
+            role: Role::Worker,
+            rights: Rights::ALL,
+            view: None,
+        }
+    }
+
+    const BEGIN: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+
+    /// A session that was begun, as rmcp has it.
+    async fn begin(openings: &Openings, who: &Principal) -> Result<(SessionId, Attended), Refusal> {
+        let admitted = openings.admit(who, None, BEGIN).await?;
+        let (id, _transport) = openings.awake.create_session().await.unwrap();
+        openings.begun(admitted.begins.as_ref(), &id);
+        Ok((id, admitted.attended))
+    }
 
     #[test]
     fn sessions_have_an_end() {
@@ -58,16 +196,40 @@ mod tests {
         assert_eq!((refusal.code, refusal.retry_after_ms), (Code::Overloaded, Some(10_000)));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn one_agent_cannot_take_the_sessions_of_all() {
+        let openings = Openings { own: 2, ..Openings::new(Arc::default(), Quota::default()) };
+        let (flood, other) = (agent(1), agent(2));
+        let theirs = begin(&openings, &other).await.unwrap().0;
+        let mut own = Vec::new();
+        for _ in 0..3 {
+            own.push(begin(&openings, &flood).await.unwrap());
+            tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        }
+        let is_awake = async |id: &SessionId| openings.awake.has_session(id).await.unwrap();
+        assert!(!is_awake(&own[0].0).await, "its oldest goes first");
+        assert!(is_awake(&own[1].0).await && is_awake(&own[2].0).await && is_awake(&theirs).await);
+        // What somebody is there for does not go; what has gone wakes as any other.
+        let busy = [own[1].1.enter(), own[2].1.enter()];
+        assert_eq!(begin(&openings, &flood).await.unwrap_err().code, Code::RateLimited);
+        let wakes = openings.admit(&flood, Some(&own[0].0), b"{}").await;
+        assert_eq!(wakes.map(|_| ()).unwrap_err().code, Code::RateLimited);
+        begin(&openings, &other).await.unwrap();
+        drop(busy);
+        begin(&openings, &flood).await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_client_that_says_too_much_of_itself_begins_no_session() {
-        let sessions = LocalSessionManager::default();
+        let openings = Openings::new(Arc::default(), Quota::default());
         let body = |method: &str, more: usize| {
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":"{}"}}"#, "x".repeat(more))
         };
-        assert!(admit(&sessions, None, body("initialize", 1000).as_bytes()).await.is_ok());
-        let refusal = admit(&sessions, None, body("initialize", SAID).as_bytes()).await.unwrap_err();
+        let admit = async |body: &[u8]| openings.admit(&agent(1), None, body).await.map(|_| ());
+        assert!(admit(body("initialize", 1000).as_bytes()).await.is_ok());
+        let refusal = admit(body("initialize", SAID).as_bytes()).await.unwrap_err();
         assert_eq!(refusal.code, Code::TooLarge);
-        assert!(admit(&sessions, None, body("tools/call", SAID).as_bytes()).await.is_ok());
-        assert!(admit(&sessions, None, b"[").await.is_ok(), "left to whoever judges it");
+        assert!(admit(body("tools/call", SAID).as_bytes()).await.is_ok());
+        assert!(admit(b"[").await.is_ok(), "left to whoever judges it");
     }
 }

@@ -43,7 +43,7 @@ use tracing::{Instrument, debug_span};
 
 use direct::Call;
 use followed::{Answered, Followed};
-use listening::Watched;
+use listening::{Listener, Watched};
 use openings::{Admitted, Openings};
 use running::{Heard, Running, Seal, Sound};
 use sleeping::Sleeping;
@@ -443,6 +443,15 @@ impl Facade {
         let caller = left::<Caller>(context)?;
         self.gate.quota.look(&caller.who, Instant::now()).map_err(|refusal| wire::refused(&refusal))?;
         Ok(self.context(caller, client_of(context), Progress::silent()))
+    }
+
+    /// Somebody who wants to hear of changes.
+    fn listener(&self, context: &RequestContext<RoleServer>) -> Result<Listener, ErrorData> {
+        let caller = left::<Caller>(context)?;
+        let (offer, access, credential) =
+            (Arc::clone(&self.offer), self.access.clone(), caller.credential.clone());
+        let caller = self.context(caller, client_of(context), Progress::silent());
+        Ok(Listener { offer, caller, access, credential })
     }
 
     /// Runs a tool while its client listens, or until it has gone.

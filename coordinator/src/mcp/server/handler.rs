@@ -1,7 +1,5 @@
 //! What rmcp asks of a server, answered by the offer.
 
-use std::sync::Arc;
-
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CancelledNotificationParam,
     CompleteRequestParams, CompleteResult, CompletionInfo, DiscoverResult, GetPromptRequestParams,
@@ -17,7 +15,6 @@ use skein_shared::Refusal;
 
 use super::running;
 use super::{Caller, Facade, LIST_TTL_MS, Listed, client_of, gone, is_session, left, listening, wire};
-use crate::mcp::dispatch::Progress;
 use crate::mcp::instructions;
 use crate::mcp::offer::{Place, Written};
 use crate::mcp::result::Then;
@@ -237,13 +234,9 @@ impl ServerHandler for Facade {
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
-        let caller = self.context(
-            left(subscription.request_context())?,
-            client_of(subscription.request_context()),
-            Progress::silent(),
-        );
+        let listener = self.listener(subscription.request_context())?;
         tokio::select! {
-            ended = listening::listen(Arc::clone(&self.offer), caller, &subscription) => ended,
+            ended = listening::listen(listener, &subscription) => ended,
             () = self.shutdown.cancelled() => Ok(()),
         }
     }
@@ -253,10 +246,8 @@ impl ServerHandler for Facade {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let caller = self.context(left(&context)?, client_of(&context), Progress::silent());
-        let uri = request.uri;
-        let watched =
-            self.watched.add(Arc::clone(&self.offer), caller, uri.clone(), context.peer.clone()).await;
+        let (listener, uri) = (self.listener(&context)?, request.uri);
+        let watched = self.watched.add(listener, uri.clone(), context.peer.clone(), left(&context)?).await;
         watched.map_err(|refusal| wire::not_found(&uri, &refusal))
     }
 

@@ -15,15 +15,18 @@ use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::attended::Attended;
 use super::wire;
+use crate::auth::Credential;
 use crate::mcp::content::Document;
 use crate::mcp::dispatch::Context;
 use crate::mcp::offer::{List, Offer};
-use crate::mcp::quota::Seat;
+use crate::service::access::Access;
 
 /// Documents that one client may have watched at a time.
 const WATCHED: usize = 50;
-/// A stream ends after this long, and its client asks for another with a token that still holds.
+/// A stream ends after this long, and its client asks for another with a token that still holds. A session for which
+/// nobody has been there for as long is told nothing more.
 const LISTENS: Duration = Duration::from_secs(3600);
 /// Between two messages about one document: one that changes all the time is told of now and then.
 const CALM: Duration = Duration::from_millis(250);
@@ -43,19 +46,31 @@ pub(super) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
     accepted
 }
 
-/// Tells a client of the stateless revision until it goes, the node stops or the hour is over.
-pub(super) async fn listen(
-    offer: Arc<dyn Offer>,
-    caller: Context,
-    subscription: &SubscriptionContext,
-) -> Result<(), ErrorData> {
+/// Who is told, and by what right.
+pub(super) struct Listener {
+    pub(super) offer: Arc<dyn Offer>,
+    pub(super) caller: Context,
+    pub(super) access: Access,
+    pub(super) credential: Option<Arc<Credential>>,
+}
+
+impl Listener {
+    /// Whether the token that it came with was not revoked since.
+    async fn may_be_told(&self) -> bool {
+        self.access.still_holds(self.credential.as_deref()).await.is_ok()
+    }
+}
+
+/// Tells a client of the stateless revision until it goes, its token is revoked, the node stops or the hour is over.
+pub(super) async fn listen(listener: Listener, subscription: &SubscriptionContext) -> Result<(), ErrorData> {
+    let Listener { offer, caller, .. } = &listener;
     let _seat =
         caller.gate.quota.listen(&caller.who, Instant::now()).map_err(|refusal| wire::refused(&refusal))?;
     let wanted = subscription.accepted().clone();
     let mut changes: SelectAll<BoxStream<'static, Change>> = SelectAll::new();
     changes.push(offer.relisted(caller.clone()).map(Change::Of).boxed());
     for uri in wanted.resource_subscriptions.clone().unwrap_or_default() {
-        changes.push(updates(Arc::clone(&offer), caller.clone(), uri, None));
+        changes.push(updates(Arc::clone(offer), caller.clone(), uri, None));
     }
     let end = tokio::time::sleep(LISTENS);
     tokio::pin!(end);
@@ -67,6 +82,9 @@ pub(super) async fn listen(
         };
         if !wants(&wanted, &change) {
             continue;
+        }
+        if !listener.may_be_told().await {
+            return Ok(());
         }
         if subscription.sink().send(notification(change)).await.is_err() {
             return Ok(());
@@ -126,22 +144,28 @@ impl Watched {
     /// `not_found`; `limit` when it watches too many already.
     pub(super) async fn add(
         &self,
-        offer: Arc<dyn Offer>,
-        caller: Context,
+        listener: Listener,
         uri: String,
         peer: Peer<RoleServer>,
+        attended: Attended,
     ) -> Result<(), Refusal> {
-        let seat: Seat = caller.gate.quota.listen(&caller.who, Instant::now())?;
-        let seen = offer.read(&caller, &uri).await?;
+        let Listener { offer, caller, .. } = &listener;
+        caller.gate.quota.look(&caller.who, Instant::now())?;
+        let seen = offer.read(caller, &uri).await?;
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if watched.len() >= WATCHED && !watched.contains_key(&uri) {
             let problem = format!("{WATCHED} resources are watched already; unsubscribe from one first");
             return Err(Refusal::new(Code::RateLimited, problem));
         }
-        let mut changes = updates(offer, caller, uri.clone(), Some(seen));
+        let mut changes = updates(Arc::clone(offer), caller.clone(), uri.clone(), Some(seen));
         let told = async move {
-            let _seat = seat;
             while let Some(Change::At(uri)) = changes.next().await {
+                // A message is a sign of life, and without an end to them a session would not end whose client has gone.
+                if attended.left().is_some_and(|left| left.elapsed() >= LISTENS)
+                    || !listener.may_be_told().await
+                {
+                    return;
+                }
                 if peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_err() {
                     return;
                 }

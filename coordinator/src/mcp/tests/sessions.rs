@@ -1,5 +1,7 @@
 //! Clients of the revisions with sessions.
 
+use skein_shared::access::Of;
+
 use super::*;
 
 async fn send(
@@ -202,4 +204,62 @@ async fn a_call_that_says_nothing_for_long_is_not_cut_off() {
     send(&face.router, &agent, Some(&session), said).await;
     let result = next(&mut answer).await;
     assert!(result["result"]["content"][0]["text"].as_str().unwrap().contains("anna"), "{result}");
+}
+
+async fn subscribe(face: &Face, agent: &Agent, session: &str, uri: &str) -> Value {
+    let params = json!({ "uri": uri });
+    let subscribe = json!({ "jsonrpc": "2.0", "id": 4, "method": "resources/subscribe", "params": params });
+    send(&face.router, agent, Some(session), subscribe).await.2
+}
+
+/// Whatever a session watches, its agent has all its waits.
+#[tokio::test]
+async fn what_a_session_watches_takes_no_place_of_a_wait() {
+    let (face, lead, worker) = swarm().await;
+    let session = open(&face.router, &worker).await;
+    for number in 0..10 {
+        let task = json!({ "task": format!("part {number} of the work"), "allowDuplicate": true });
+        let task = face.facts(&lead, "send-task", task).await;
+        let uri = format!("skein://tasks/{}", task["task"]["id"].as_str().unwrap());
+        let answer = subscribe(&face, &worker, &session, &uri).await;
+        assert!(answer["error"].is_null(), "{answer}");
+    }
+    face.facts(&worker, "wait", json!({ "timeout_s": 0 })).await;
+}
+
+/// A message is a sign of life to rmcp, so a session that is told things would not end by itself.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_nobody_has_been_there_for_is_told_nothing_more() {
+    let (face, lead, worker) = swarm().await;
+    let task = face.facts(&lead, "send-task", json!({ "task": "long work" })).await["task"]["id"].clone();
+    let session = open(&face.router, &worker).await;
+    let uri = format!("skein://tasks/{}", task.as_str().unwrap());
+    let before = face.awaited();
+    let answer = subscribe(&face, &worker, &session, &uri).await;
+    assert!(answer["error"].is_null(), "{answer}");
+    face.until_awaited(|topics| topics > before).await;
+    tokio::time::sleep(Duration::from_secs(3601)).await;
+    face.facts(&lead, "cancel-task", json!({ "taskId": task })).await;
+    // Long enough for it to have told that, and to look again.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(face.awaited(), before);
+}
+
+/// A token that was revoked is told of no change.
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_token_was_revoked_is_told_nothing_more() {
+    let (face, lead, worker) = swarm().await;
+    let task = face.facts(&lead, "send-task", json!({ "task": "long work" })).await["task"]["id"].clone();
+    let session = open(&face.router, &worker).await;
+    let uri = format!("skein://tasks/{}", task.as_str().unwrap());
+    let before = face.awaited();
+    subscribe(&face, &worker, &session, &uri).await;
+    face.until_awaited(|topics| topics > before).await;
+    let operator = face.agent("operator", Role::Operator);
+    let operator = face.access.identify(&operator.token).await.unwrap();
+    face.access.revoke(&operator, Of::Agent(worker.id), Duration::from_secs(60)).await.unwrap();
+    face.facts(&lead, "cancel-task", json!({ "taskId": task })).await;
+    // Long enough for it to have told that, and to look again.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(face.awaited(), before);
 }

@@ -31,3 +31,9 @@ pub enum State {
     Failed(Refusal),
     Cancelled,
 }
+
+impl Job {
+    pub fn is_over(&self) -> bool {
+        !matches!(self.state, State::Working | State::Asks(_))
+    }
+}

@@ -14,13 +14,13 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::Catalogue;
 use super::asked::{self, ANSWER};
 use super::client::Client;
 use super::content::Document;
 use super::dispatch::{self, Context};
 use super::job::{Job, State};
 use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written};
-use super::{Catalogue, result::Reply};
 use crate::auth::policy;
 use crate::service::things::{Line, Sort, Thing};
 
@@ -158,12 +158,16 @@ impl Offer for Product {
             Followed::Call(call, _) => ("cancel_call", "call_id", call),
             Followed::Question(question) => ("withdraw_question", "question_id", question),
         };
-        if matches!(self.job(caller, id).await?.state, State::Working | State::Asks(_)) {
-            let arguments = Map::from_iter([(argument.to_owned(), Value::String(of.to_string()))]);
-            // One that is over by now is as good as cancelled.
-            let _: Reply = dispatch::call(caller.clone(), tool, arguments).await;
+        if self.job(caller, id).await?.is_over() {
+            return Ok(());
         }
-        Ok(())
+        let arguments = Map::from_iter([(argument.to_owned(), Value::String(of.to_string()))]);
+        let reply = dispatch::call(caller.clone(), tool, arguments).await;
+        match reply.refusal() {
+            // One that is over by now is as good as cancelled.
+            Some(refusal) if !self.job(caller, id).await?.is_over() => Err(refusal),
+            _ => Ok(()),
+        }
     }
 
     fn relisted(&self, caller: Context) -> BoxStream<'static, List> {

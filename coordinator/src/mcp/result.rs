@@ -141,6 +141,13 @@ impl Reply {
         Self { code: Some(refusal.code), ..Self::new(refusal.message.clone(), Value::Object(json)) }
     }
 
+    /// Why it says no, for those who have asked in another way than by calling a tool.
+    pub fn refusal(&self) -> Option<Refusal> {
+        let said = ["message", "reason"].into_iter().find_map(|field| self.json[field].as_str());
+        let refusal = Refusal::new(self.code?, said.unwrap_or(&self.text));
+        Some(Refusal { retry_after_ms: self.json["retry_after_ms"].as_u64(), ..refusal })
+    }
+
     /// What a transport tool says, as it says it.
     pub fn of_tool(outcome: Outcome) -> Self {
         let Outcome { text, failed, image } = outcome;

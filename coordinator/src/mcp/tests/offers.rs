@@ -367,6 +367,11 @@ async fn a_call_is_a_task_to_a_client_that_can_follow_it() {
     assert_eq!(over["result"]["structuredContent"]["return_value"], "three", "{over}");
 
     let given_up = begin().await;
+    // What was not cancelled is not said to be.
+    let reads = json!({ "taskId": given_up });
+    let refused = face.send_able(&able, "/mcp/readonly", &lead.token, "tasks/cancel", reads).await.1;
+    assert_eq!(refused["error"]["data"]["code"], "forbidden", "{refused}");
+    assert_eq!(follow("tasks/get", &lead, &given_up).await["result"]["status"], "working");
     assert_eq!(follow("tasks/cancel", &lead, &given_up).await["result"]["resultType"], "complete");
     let cancelled = follow("tasks/get", &lead, &given_up).await["result"].clone();
     assert_ne!(cancelled["status"], "working", "{cancelled}");

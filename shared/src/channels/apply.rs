@@ -91,8 +91,18 @@ impl Entity for Channels {
     }
 
     fn asked(command: &Command) -> Option<Command> {
-        let Command::Read(read) = command else { return None };
-        Some(Command::Read(Read { after: BTreeMap::new(), ..read.clone() }))
+        match command {
+            Command::Read(read) => Some(Command::Read(Read { after: BTreeMap::new(), ..read.clone() })),
+            Command::Post(post) => {
+                let mut post = post.clone();
+                post.assignees.clear();
+                if let Some(author) = &mut post.author {
+                    author.name.clear();
+                }
+                Some(Command::Post(post))
+            }
+            _ => None,
+        }
     }
 
     fn subject(event: &Event) -> Option<String> {

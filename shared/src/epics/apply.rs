@@ -72,6 +72,12 @@ impl Entity for Epics {
         Command::Tick
     }
 
+    fn asked(command: &Command) -> Option<Command> {
+        let mut asked = command.clone();
+        asked.by()?.lead = false;
+        Some(asked)
+    }
+
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::Created { epic, .. } | Event::Updated { epic, .. } => Some(epic.id.to_string()),

@@ -69,6 +69,12 @@ impl Entity for Mail {
         Command::Tick
     }
 
+    fn asked(command: &Command) -> Option<Command> {
+        let mut asked = command.clone();
+        asked.by()?.lead = false;
+        Some(asked)
+    }
+
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::InboxRegistered { address } => Some(address.id.to_string()),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::command::{Ask, Command, Reply};
+use super::command::{Command, Reply};
 use super::event::Event;
 use super::state::{Head, Open, Questions, Settled, State};
 use super::{decide, key};
@@ -41,8 +41,19 @@ impl Entity for Questions {
     }
 
     fn asked(command: &Command) -> Option<Command> {
-        let Command::Ask(ask) = command else { return None };
-        Some(Command::Ask(Box::new(Ask { at_work: None, lead: None, ..(**ask).clone() })))
+        let mut asked = command.clone();
+        match &mut asked {
+            Command::Ask(ask) => {
+                (ask.at_work, ask.lead) = (None, None);
+                ask.name.clear();
+            }
+            Command::Answer { by, .. } | Command::Decline { by, .. } => {
+                by.caller.lead = false;
+                by.name.clear();
+            }
+            Command::Withdraw { .. } | Command::Tick => return None,
+        }
+        Some(asked)
     }
 
     fn apply(&mut self, event: &Event, changes: &mut Changes) {

@@ -94,6 +94,12 @@ impl Entity for Schedules {
         Command::Tick
     }
 
+    fn asked(command: &Command) -> Option<Command> {
+        let mut asked = command.clone();
+        asked.by()?.lead = false;
+        Some(asked)
+    }
+
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::Created { schedule } | Event::Updated { schedule } => Some(schedule.id.to_string()),

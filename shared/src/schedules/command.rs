@@ -62,6 +62,17 @@ pub enum Command {
     Tick,
 }
 
+impl Command {
+    /// Who asks for it, where the service says whether that is the lead.
+    pub(super) fn by(&mut self) -> Option<&mut Caller> {
+        match self {
+            Self::Update(update) => Some(&mut update.by),
+            Self::Delete { by, .. } | Self::SetEnabled { by, .. } | Self::RunNow { by, .. } => Some(by),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Create {
     pub name: String,

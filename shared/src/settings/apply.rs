@@ -59,6 +59,12 @@ impl Entity for Settings {
         Command::Tick
     }
 
+    fn asked(command: &Command) -> Option<Command> {
+        let mut asked = command.clone();
+        asked.by()?.lead = false;
+        Some(asked)
+    }
+
     fn subject(event: &Event) -> Option<String> {
         let id = match event {
             Event::SettingSet { setting } => setting.id,

@@ -33,6 +33,17 @@ pub enum Command {
     Tick,
 }
 
+impl Command {
+    /// Who asks for it, where the service says whether that is the lead.
+    pub(super) fn by(&mut self) -> Option<&mut Caller> {
+        match self {
+            Self::Set(set) => Some(&mut set.by),
+            Self::Delete { by, .. } => Some(by),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Set {
     pub by: Caller,

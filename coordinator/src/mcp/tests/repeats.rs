@@ -101,6 +101,46 @@ async fn a_repeated_task_is_the_same_whatever_became_of_its_dependencies() {
     assert_eq!(first["task"]["id"], second["task"]["id"]);
 }
 
+/// What the service looks up for a request may be another by the time of its repeat.
+#[tokio::test]
+async fn a_repeat_is_the_same_whatever_its_caller_is_called_by_then_and_whoever_leads() {
+    let (face, lead, worker) = swarm().await;
+    let keyed = |mut arguments: Value| {
+        arguments["idempotency_key"] = json!("once");
+        arguments
+    };
+    let said = [
+        ("post-message", json!({ "content": "/task mend it", "mentions": [worker.id] }), "/posted/id"),
+        ("ask_human", json!({ "question": "Red or blue?" }), "/question_id"),
+    ];
+    let ask = async || {
+        let mut ids = Vec::new();
+        for (tool, arguments, id) in &said {
+            let answer = face.facts(&worker, tool, keyed(arguments.clone())).await;
+            ids.push(answer.pointer(id).unwrap_or_else(|| panic!("{tool}: {answer}")).clone());
+        }
+        ids
+    };
+    let before = ask().await;
+    face.facts(&worker, "update-profile", json!({ "name": "Renamed" })).await;
+    assert_eq!(before, ask().await);
+
+    let family = Uuid::now_v7();
+    let (plain, _) = face.of_family("lead", Role::Worker, family);
+    let (leading, _) = face.of_family("lead", Role::Lead, family);
+    let schedule = json!({ "name": "sweep", "taskTemplate": "sweep up", "intervalMs": 3_600_000 });
+    face.facts(&lead, "create-schedule", schedule).await;
+    for (tool, arguments) in [
+        ("set-config", json!({ "scope": "agent", "scopeId": lead.id, "key": "TONE", "value": "short" })),
+        ("run-schedule-now", json!({ "name": "sweep" })),
+        ("update-schedule", json!({ "name": "sweep", "enabled": false })),
+        ("delete-schedule", json!({ "name": "sweep" })),
+    ] {
+        let first = face.facts(&plain, tool, keyed(arguments.clone())).await;
+        assert_eq!(first, face.facts(&leading, tool, keyed(arguments)).await, "{tool}");
+    }
+}
+
 #[tokio::test]
 async fn a_call_through_the_finder_keeps_its_key() {
     let (face, lead, _) = swarm().await;

@@ -1,6 +1,7 @@
 //! What has an address in a swarm: its tasks, agents, epics and runs, and the lists of them.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,10 +11,10 @@ use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
 use super::Service;
-use super::lists::{Epics, Page};
+use super::lists::{Epics, List, Page};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
-use crate::projection::{Order, Query};
+use crate::projection::{LIMIT, Order, Query};
 
 /// The scheme of the addresses.
 const SCHEME: &str = "skein";
@@ -145,14 +146,20 @@ impl Service {
             Thing::Task(id) => json!({ "task": self.task_with_questions(who, *id).await? }),
             Thing::Epic(id) => {
                 let (_, epic) = self.find_epic(who, Which::Id(*id)).await?;
-                json!({ "epic": epic, "tasks": self.epic_tasks(who, *id, Page::default()).await?.rows })
+                let tasks = self.epic_tasks(who, *id, Page::default()).await?;
+                first(json!({ "epic": epic }), "tasks", tasks.rows, LIMIT, "get-epic-details")
             }
             Thing::Agent(which) => self.show_agent(who, which).await?,
             Thing::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),
-            Thing::All(Sort::Tasks) => json!({ "tasks": self.live_tasks(who, Vec::new()).await? }),
-            Thing::All(Sort::Epics) => json!({ "epics": self.first_epics(who).await? }),
-            Thing::All(Sort::Agents) => json!({ "agents": self.list_members(who).await?.rows }),
-            Thing::All(Sort::Runs) => json!({ "runs": self.instances(who, None, SHOWN).await? }),
+            Thing::All(sort) => {
+                let (rows, most, by) = match sort {
+                    Sort::Tasks => (self.live_tasks(who, Vec::new()).await?, SHOWN, "get-tasks"),
+                    Sort::Epics => (self.some_epics(who, "").await?.rows, SHOWN, "list-epics"),
+                    Sort::Agents => (self.list_members(who).await?.rows, LIMIT, "get-swarm"),
+                    Sort::Runs => (self.instances(who, None, SHOWN).await?, SHOWN, "skein list runs"),
+                };
+                first(json!({}), sort.as_str(), rows, most, by)
+            }
         })
     }
 
@@ -174,8 +181,9 @@ impl Service {
         self.until(who, thing.topics(who), patience, look).await
     }
 
-    /// A page of what has an address, and where the next one begins: the members and the most urgent epics come first,
-    /// then the tasks that are not over, the latest first.
+    /// A page of what has an address, and where the next one begins: the members come first, then the epics, the most
+    /// urgent before the others, then the tasks that are not over, the latest first. A page may have the end of one sort
+    /// and the beginning of the next.
     ///
     /// # Errors
     /// `invalid_argument` for a cursor that is none.
@@ -185,18 +193,30 @@ impl Service {
         cursor: Option<&str>,
     ) -> Result<(Vec<Line>, Option<String>), Refusal> {
         policy::require(who, Right::Read)?;
-        let (mut lines, after) = match cursor {
-            None => (self.first_lines(who).await?, Vec::new()),
-            Some(cursor) => (Vec::new(), place(cursor)?),
-        };
+        let (mut lines, mut place) = (Vec::new(), Place::read(cursor)?);
+        if let Place::Behind(Sort::Agents, cursor) = &place {
+            let page = Page { limit: Some(SHOWN), cursor: cursor.clone() };
+            let members = self.list_some_members(who, page).await?;
+            let named = members.rows.into_iter().map(addressable);
+            lines.extend(named.filter_map(|row| line(Sort::Agents, &row, "title", "status")));
+            if let Some(next) = members.next {
+                return Ok((lines, Some(Place::Behind(Sort::Agents, next).to_string())));
+            }
+            place = Place::Behind(Sort::Epics, String::new());
+        }
+        if let Place::Behind(Sort::Epics, cursor) = &place {
+            let epics = self.some_epics(who, cursor).await?;
+            lines.extend(epics.rows.iter().filter_map(|row| line(Sort::Epics, row, "name", "status")));
+            if let Some(next) = epics.next {
+                return Ok((lines, Some(Place::Behind(Sort::Epics, next).to_string())));
+            }
+        }
+        let after = if let Place::Task(after) = place { after } else { Vec::new() };
         let tasks = self.live_tasks(who, after).await?;
-        let next = tasks.last().filter(|_| tasks.len() == SHOWN).map(|last| {
-            format!(
-                "{} {}",
-                last["createdAt"].as_str().unwrap_or_default(),
-                last["id"].as_str().unwrap_or_default()
-            )
-        });
+        let next = tasks
+            .last()
+            .filter(|_| tasks.len() == SHOWN)
+            .map(|last| Place::Task(vec![last["createdAt"].clone(), last["id"].clone()]).to_string());
         lines.extend(tasks.iter().filter_map(|task| line(Sort::Tasks, task, "task", "status")));
         Ok((lines, next))
     }
@@ -229,7 +249,7 @@ impl Service {
         policy::require(who, Right::Read)?;
         let rows = match sort {
             Sort::Tasks => self.live_tasks(who, Vec::new()).await?,
-            Sort::Epics => self.first_epics(who).await?,
+            Sort::Epics => self.some_epics(who, "").await?.rows,
             Sort::Agents => self.list_members(who).await?.rows.into_iter().map(addressable).collect(),
             Sort::Runs if policy::may(who, Right::Administer) => self.instances(who, None, SHOWN).await?,
             Sort::Runs => vec![json!({ "instance": who.instance })],
@@ -238,18 +258,8 @@ impl Service {
         Ok(names.filter(|name| name.starts_with(begun)).take(SHOWN).map(str::to_owned).collect())
     }
 
-    async fn first_lines(&self, who: &Principal) -> Result<Vec<Line>, Refusal> {
-        let mut lines = Vec::new();
-        let members = self.list_members(who).await?.rows;
-        let named = members.into_iter().take(SHOWN).map(addressable);
-        lines.extend(named.filter_map(|row| line(Sort::Agents, &row, "title", "status")));
-        let epics = self.first_epics(who).await?;
-        lines.extend(epics.iter().filter_map(|row| line(Sort::Epics, row, "name", "status")));
-        Ok(lines)
-    }
-
-    async fn first_epics(&self, who: &Principal) -> Result<Vec<Value>, Refusal> {
-        Ok(self.list_epics(who, Epics { limit: SHOWN, ..Epics::default() }).await?.rows)
+    async fn some_epics(&self, who: &Principal, cursor: &str) -> Result<List, Refusal> {
+        self.list_epics(who, Epics { limit: SHOWN, cursor: cursor.to_owned(), ..Epics::default() }).await
     }
 
     /// Tasks that are not over, the latest first, from behind a place on.
@@ -264,11 +274,17 @@ impl Service {
 
     /// A member, an agent that runners have defined, or both.
     async fn show_agent(&self, who: &Principal, which: &Which) -> Result<Value, Refusal> {
-        let members = self.list_members(who).await?.rows;
-        let member = members.into_iter().find(|row| match which {
-            Which::Id(id) => row["id"] == json!(id),
-            Which::Name(name) => row["name"] == name.as_str(),
-        });
+        let id = match which {
+            Which::Id(id) => Some(*id),
+            Which::Name(name) => match self.agent_named(who, name).await {
+                Err(refusal) if refusal.code == Code::NotFound => None,
+                found => Some(found?),
+            },
+        };
+        let member = match id {
+            Some(id) => self.member(who, id).await?,
+            None => None,
+        };
         let name = match (&member, which) {
             (Some(member), _) => member["name"].as_str().unwrap_or_default().to_owned(),
             (None, which) => which.to_string(),
@@ -317,17 +333,53 @@ fn line(sort: Sort, row: &Value, name: &str, about: &str) -> Option<Line> {
     })
 }
 
-/// Where a page of tasks begins.
-fn place(cursor: &str) -> Result<Vec<Value>, Refusal> {
-    let none = || {
-        Refusal::new(
-            Code::InvalidArgument,
-            "cursor: this is none; give the one of the last page, or leave it out",
-        )
-    };
-    let (created, id) = cursor.split_once(' ').ok_or_else(none)?;
-    let id = Uuid::try_parse(id).map_err(|_| none())?;
-    Ok(vec![json!(created), json!(id)])
+/// A list with the rest of what is shown. One that ends before its end says so, and what has all of it.
+fn first(mut shown: Value, name: &str, rows: Vec<Value>, most: usize, by: &str) -> Value {
+    if rows.len() >= most {
+        shown["more"] = json!(format!("these are the first {most}; `{by}` has all, page by page"));
+    }
+    shown[name] = Value::Array(rows);
+    shown
+}
+
+/// Where a page begins.
+enum Place {
+    /// Behind a place of this sort's list, as its own cursor says it.
+    Behind(Sort, String),
+    /// Behind a task.
+    Task(Vec<Value>),
+}
+
+impl Place {
+    fn read(cursor: Option<&str>) -> Result<Self, Refusal> {
+        let none = || {
+            Refusal::new(
+                Code::InvalidArgument,
+                "cursor: this is none; give the one of the last page, or leave it out",
+            )
+        };
+        let Some(cursor) = cursor else { return Ok(Self::Behind(Sort::Agents, String::new())) };
+        let (first, rest) = cursor.split_once(' ').ok_or_else(none)?;
+        for sort in [Sort::Agents, Sort::Epics] {
+            if first == sort.as_str() {
+                return Ok(Self::Behind(sort, rest.to_owned()));
+            }
+        }
+        let id = Uuid::try_parse(rest).map_err(|_| none())?;
+        Ok(Self::Task(vec![json!(first), json!(id)]))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Behind(sort, cursor) => write!(f, "{} {cursor}", sort.as_str()),
+            Self::Task(after) => {
+                let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
+                f.write_str(&after.iter().map(text).collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -110,6 +110,40 @@ async fn epics_and_runs_have_addresses_and_their_readers() {
 }
 
 #[tokio::test]
+async fn the_list_of_resources_has_each_once_page_by_page() {
+    const EACH: usize = 105;
+    let (face, lead, _) = swarm().await;
+    for number in 0..EACH {
+        let name = format!("goose-{number}");
+        face.facts(&face.agent(&name, Role::Worker), "join-swarm", json!({ "name": name })).await;
+        let epic = json!({ "name": format!("flight {number}"), "goal": "south" });
+        face.facts(&lead, "create-epic", epic).await;
+    }
+    face.facts(&lead, "send-task", json!({ "task": "fly" })).await;
+    let (mut seen, mut params) = (std::collections::BTreeSet::new(), json!({}));
+    loop {
+        let page = face.send("/mcp", &lead.token, "resources/list", params).await.1["result"].clone();
+        for resource in page["resources"].as_array().unwrap() {
+            assert!(seen.insert(resource["uri"].to_string()), "twice: {resource}");
+        }
+        match page["nextCursor"].as_str() {
+            Some(next) => params = json!({ "cursor": next }),
+            None => break,
+        }
+    }
+    // The four lists have addresses, too.
+    assert_eq!(seen.len(), 4 + (EACH + 2) + EACH + 1);
+    let wrong = json!({ "cursor": "agents x" });
+    let refused = face.send("/mcp", &lead.token, "resources/list", wrong).await.1;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let epics = face.read(&lead, "skein://epics").await.unwrap();
+    assert!(epics["more"].as_str().unwrap().contains("list-epics"), "{epics}");
+    assert!(face.read(&lead, "skein://agents").await.unwrap().get("more").is_none());
+    let goose = face.read(&lead, "skein://agents/goose-104").await.unwrap();
+    assert_eq!(goose["agent"]["name"], "goose-104", "{goose}");
+}
+
+#[tokio::test]
 async fn ids_and_names_are_completed_as_far_as_the_asker_may_see() {
     let (face, lead, worker) = swarm().await;
     let sent = face.facts(&lead, "send-task", json!({ "task": "fly" })).await;

@@ -7,8 +7,8 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use skein_shared::access::Of;
-use skein_shared::agent;
-use skein_shared::id::{EntityKey, InstanceId, Name};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::{agent, pool};
 use tower::ServiceExt;
 use uuid::Uuid;
 
@@ -225,6 +225,19 @@ async fn a_lead_hands_on_less_than_it_has() {
     bed.node.entities.ask::<agent::Agent>(&key, asking, define).await.unwrap();
     let (_, no) = bed.exchange(&lead, &[("agent", "dev")]).await;
     assert!(no["error_description"].as_str().unwrap().contains("lead-dev"), "{no}");
+
+    // So does one that the swarm or a client knows: the names of leads may have hyphens too.
+    let key = EntityKey::of(Kind::Pool, &name("default"));
+    let join = json!({ "agent": Uuid::from_u128(7), "name": "lead-a-b" });
+    let join = pool::Command::Join(serde_json::from_value(join).unwrap());
+    let asking = crate::entity::Request::once(Uuid::now_v7());
+    bed.node.entities.ask::<pool::Pool>(&key, asking, join).await.unwrap();
+    bed.client("lead-a-c", Role::Worker, Rights::ALL).await;
+    for worker in ["a-b", "a-c"] {
+        let (_, no) = bed.exchange(&lead, &[("agent", worker)]).await;
+        let taken = format!("lead-{worker}");
+        assert!(no["error_description"].as_str().unwrap_or_default().contains(&taken), "{no}");
+    }
 
     // What ends the lead's token ends those that came of it.
     assert!(bed.holder(&worker).await.is_some());

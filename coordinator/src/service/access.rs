@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use skein_shared::access::{self, Command, Of, Reply, Wish};
 use skein_shared::agent::{self, Agent};
 use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::pool::{self, Pool};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use subtle::ConstantTimeEq;
@@ -29,6 +30,7 @@ use crate::auth::issuer::Issuers;
 use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, Origin};
 use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
 use crate::entity::{Entities, Request};
+use crate::projection::{Filter, Query, Test};
 
 /// How often a stream looks whether its token still holds.
 const LOOK: Duration = Duration::from_secs(5);
@@ -135,8 +137,6 @@ impl Access {
         self.revocations.admit(credential).await
     }
 
-    /// Returns when a token holds no more, for streams that outlive the look at their beginning.
-    pub async fn end_of(&self, credential: &Credential) {
     /// Whether whoever came with a token may still be told something. While nobody can say they may; the shared key has none.
     ///
     /// # Errors
@@ -149,6 +149,8 @@ impl Access {
         }
     }
 
+    /// Returns when a token holds no more, for streams that outlive the look at their beginning.
+    pub async fn end_of(&self, credential: &Credential) {
         loop {
             tokio::time::sleep(LOOK).await;
             let revoked =
@@ -385,8 +387,8 @@ impl Access {
         }
         let rights = within(narrower.rights, most)?;
         let agent_name = Name::parse(&format!("{}-{worker}", who.agent_name))?;
-        self.require_unknown(&who.swarm, &agent_name).await?;
         let agent = Uuid::new_v5(&who.agent, worker.as_str().as_bytes());
+        self.require_unknown(&who.swarm, &agent_name, agent).await?;
         // The same name is the same agent and the same instance, whenever its token is fetched anew.
         let family = Uuid::new_v5(&from.family.unwrap_or(from.id), agent.as_bytes());
         let swarm = who.swarm.clone();
@@ -394,16 +396,31 @@ impl Access {
         self.hand(claims, Origin { rights, family: Some(family), actor: Some(actor), ..Origin::default() })
     }
 
-    /// A lead makes no token for an agent that runs on a runner: it could then speak for it.
-    async fn require_unknown(&self, swarm: &Name, name: &Name) -> Result<(), Refusal> {
+    /// A lead makes no token for an agent that somebody else is: it could then speak for it. That is one which runs on a
+    /// runner, and one that the swarm or a client knows under another id, for leads' names may have hyphens too.
+    async fn require_unknown(&self, swarm: &Name, name: &Name, agent: Uuid) -> Result<(), Refusal> {
+        let taken = |by: &str| Err(forbidden(&format!("{by} has an agent `{name}`; choose another name")));
         let key = EntityKey::agent(swarm, name);
         match self.entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await? {
-            agent::Reply::Overview(known) if known.definition.is_none() => Ok(()),
-            agent::Reply::Overview(_) => {
-                Err(forbidden(&format!("a runner has an agent `{name}`; choose another name")))
-            }
-            _ => Err(unexpected("the agent")),
+            agent::Reply::Overview(known) if known.definition.is_none() => {}
+            agent::Reply::Overview(_) => return taken("a runner"),
+            _ => return Err(unexpected("the agent")),
         }
+        let (pool, find) = (EntityKey::of(Kind::Pool, swarm), pool::Command::Find { name: name.to_string() });
+        match self.entities.ask::<Pool>(&pool, Request::read(), find).await {
+            Ok(pool::Reply::Member(member)) if member.id != agent => return taken("the swarm"),
+            Err(refusal) if refusal.code != Code::NotFound => return Err(refusal),
+            _ => {}
+        }
+        let mut query = Query::new(swarm, Kind::Access, "client");
+        query.live = Some(true);
+        query.filters = vec![
+            Filter::new("agent", Test::Eq(json!(name)))?,
+            Filter::new("agentId", Test::Not(json!(agent)))?,
+        ];
+        query.limit = 1;
+        let (clients, _) = self.entities.list(&EntityKey::of(Kind::Access, swarm), query).await?;
+        if clients.is_empty() { Ok(()) } else { taken("a client") }
     }
 
     fn hand(&self, claims: Claims, origin: Origin) -> Result<Handed, Refusal> {
@@ -419,7 +436,7 @@ fn within(wanted: Option<Rights>, all: Rights) -> Result<Rights, Refusal> {
     let rights = wanted.unwrap_or(all);
     if rights.are_none() || !rights.are_within(all) {
         let problem = format!("the scope `{rights}` is more than there is to give: {all}");
-        return Err(Refusal::new(Code::Forbidden, problem).with(serde_json::json!({ "scope": rights })));
+        return Err(Refusal::new(Code::Forbidden, problem).with(json!({ "scope": rights })));
     }
     Ok(rights)
 }

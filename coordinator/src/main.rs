@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
-use skein_coordinator::mcp::server::QUIET;
+use skein_coordinator::mcp::server::{QUIET, SILENT};
 use skein_runner::telemetry::Telemetry;
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
@@ -38,8 +38,8 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> anyhow::Result<()> {
-    // `SKEIN_LOG` says otherwise. What a command cannot do it says itself.
-    let quiet = if cli.serves() { QUIET } else { "rmcp=off" };
+    // `SKEIN_LOG` says otherwise.
+    let quiet = if cli.serves() { QUIET } else { SILENT };
     let filter =
         EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{quiet}")));
     let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;

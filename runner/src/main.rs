@@ -47,9 +47,13 @@ fn main() -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("skein-runner: {error:#}");
-            let code = error.downcast_ref::<Error>().map_or(1, |error| error.code().exit());
-            ExitCode::from(code)
+            let known = error.downcast_ref::<Error>();
+            match known {
+                // It names its cause itself.
+                Some(known) => eprintln!("skein-runner: {known}"),
+                None => eprintln!("skein-runner: {error:#}"),
+            }
+            ExitCode::from(known.map_or(1, |error| error.code().exit()))
         }
     }
 }

@@ -143,6 +143,6 @@ mod tests {
             assert_eq!(shown.matches(id).count(), 2, "{shown}");
         }
         assert!(lines(120).lines().all(|line| line.chars().count() <= 120), "{}", lines(120));
-        assert!(lines(120).contains("word …"));
+        assert!(lines(120).contains('…'));
     }
 }

@@ -6,6 +6,7 @@
 
 mod attended;
 mod direct;
+mod entrance;
 mod followed;
 mod handler;
 mod listened;
@@ -20,12 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{any, get};
-use http::{HeaderMap, Uri};
-use http_body_util::BodyExt;
 use rmcp::model::{
     ClientCapabilities, Implementation, ProtocolVersion, ServerCapabilities, ServerConfig, Tool,
 };
@@ -34,7 +31,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use skein_proto::trace::{self, TRACES};
 use skein_shared::{Code, Refusal, limits, transport};
 use tokio::time::Instant;
@@ -42,15 +39,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
 
 use direct::Call;
+use entrance::{Entrance, enter, metadata};
 use followed::{Answered, Followed};
 use listening::{Listener, Watched};
-use openings::{Admitted, Openings};
+use openings::Openings;
 use running::{Heard, Running, Seal, Sound};
 use sleeping::Sleeping;
 
 /// A part of the log's filter: this library would say three lines for each request, warn of what clients do wrong, and
 /// call it an error when one that listens goes away.
 pub const QUIET: &str = "rmcp=warn,rmcp::service=off";
+/// The same for commands, which say themselves what they could not do.
+pub const SILENT: &str = "rmcp=off";
 /// The header by which a client names its trace.
 const TRACEPARENT: &str = "traceparent";
 /// The header by which a client of an older revision names its session.
@@ -59,15 +59,15 @@ const SESSION: &str = "mcp-session-id";
 use super::catalogue::Catalogue;
 use super::client::Client;
 use super::dispatch::{self, Context, Gate, Progress};
-use super::door::{Config, Door, METADATA, received, refused, text_header, unreadable};
+use super::door::{Config, Door, METADATA};
 use super::fixture::Fixture;
+use super::instructions;
 use super::offer::Offer;
 use super::product::Product;
 use super::result::{Reply, Then};
 use super::sessions::Sessions;
 use super::view::{self, Detail};
-use super::{idempotency, instructions};
-use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
+use crate::auth::{Credential, Principal, Rights, Role, View, policy};
 use crate::service::Service;
 use crate::service::access::Access;
 use crate::service::unread::Delivery;
@@ -132,103 +132,6 @@ fn after(stop: CancellationToken, pause: Duration) -> CancellationToken {
         cancel.cancel();
     });
     later
-}
-
-struct Entrance {
-    mcp: StreamableHttpService<Facade, LocalSessionManager>,
-    openings: Openings,
-    door: Door,
-    facade: Facade,
-}
-
-/// Lets a request in: known, of bounded size and depth, with its view decided.
-async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
-    let Entrance { door, facade, .. } = entrance.as_ref();
-    let view = View::parse(request.uri().path().trim_start_matches("/mcp"));
-    let view = match view.and_then(|view| view::check(&view).map(|()| view)) {
-        Ok(view) => view,
-        Err(refusal) => return refused(&refusal),
-    };
-    let (who, credential) = match door.identify(request.headers()).await {
-        Ok(known) => known,
-        Err(refusal) => return door.challenge(request.headers(), &refusal),
-    };
-    if who.role == Role::Runner {
-        let problem = "a runner's token opens no tools; use an agent's token";
-        let refusal = Refusal::new(Code::Forbidden, problem).with(json!({ "scope": Right::Read.scope() }));
-        return door.challenge(request.headers(), &refusal);
-    }
-    if let Err(refusal) = facade.service.require_live(&who).await {
-        return door.challenge(request.headers(), &refusal);
-    }
-    let (parts, body) = request.into_parts();
-    let body = match received(body).await {
-        Ok(body) => body,
-        Err(response) => return response,
-    };
-    if let Err(refusal) = facade.in_scope(&who, &body) {
-        return door.challenge(&parts.headers, &refusal);
-    }
-    let caller = Caller {
-        credential,
-        view: view.narrowed_by(who.view.as_ref()),
-        who,
-        key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
-        traceparent: text_header(&parts.headers, TRACEPARENT).map(str::to_owned),
-        delivery: Delivery::default(),
-    };
-    let call = direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts());
-    let Some(call) = call.filter(|call| !facade.is_mirrored(&call.name)) else {
-        return Box::pin(entrance.pass_on(parts, body, caller)).await;
-    };
-    // What came in is read. A call may wait for long, and these hold the connection's buffers.
-    drop((parts, body));
-    facade.answer(caller, call).await
-}
-
-impl Entrance {
-    /// Leaves a request to rmcp.
-    async fn pass_on(&self, mut parts: http::request::Parts, body: Bytes, caller: Caller) -> Response {
-        if let Some(response) = unreadable(&body) {
-            return response;
-        }
-        let session = text_header(&parts.headers, SESSION);
-        let Admitted { attended, present, begins } =
-            match self.openings.admit(&caller.who, session, &body).await {
-                Ok(admitted) => admitted,
-                Err(refusal) => return refused(&refusal),
-            };
-        let primed = priming::is_known(&parts.headers);
-        let session = session.is_some();
-        let delivery = caller.delivery.clone();
-        let here = CancellationToken::new();
-        let listening = (here.clone().drop_guard(), present);
-        parts.extensions.insert(caller);
-        parts.extensions.insert(Gone(here));
-        parts.extensions.insert(attended);
-        let answer = self.mcp.handle(http::Request::from_parts(parts, Body::from(body))).await;
-        if let Some(begun) = text_header(answer.headers(), SESSION) {
-            self.openings.begun(begins.as_ref(), begun);
-        }
-        // The guards go with the last of the answer, or with the connection.
-        answer
-            .map(|body| {
-                let body = Body::new(body.map_frame(move |frame| {
-                    let _ = &listening;
-                    if primed { frame } else { frame.map_data(priming::left_out) }
-                }));
-                // A stream can be taken up again until its answer is out, and not after that.
-                match session {
-                    true => Followed::in_session(body, delivery),
-                    false => Followed::alone(body, delivery),
-                }
-            })
-            .into_response()
-    }
-}
-
-async fn metadata(State(entrance): State<Arc<Entrance>>, uri: Uri, headers: HeaderMap) -> axum::Json<Value> {
-    axum::Json(entrance.door.metadata(&headers, uri.path().trim_start_matches(METADATA)))
 }
 
 /// What the door found out about a request, for the handler behind rmcp.

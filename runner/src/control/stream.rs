@@ -89,6 +89,20 @@ impl From<Status> for Ended {
     }
 }
 
+/// What an error says, and what its causes say that it does not: of a connection it says no more than that it failed.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !told.contains(&words) {
+            told = format!("{told}: {words}");
+        }
+        cause = error.source();
+    }
+    told
+}
+
 impl From<Error> for Ended {
     fn from(error: Error) -> Self {
         Self::Broken(error.to_string())
@@ -106,6 +120,9 @@ impl Control {
             Error::config(format!("`{url}` is no coordinator's address ({problem}); write http://HOST:PORT"))
         };
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error))?;
+        if !matches!(endpoint.uri().scheme_str(), Some("http" | "https")) {
+            return Err(wrong(&"it has no scheme"));
+        }
         let endpoint = endpoint
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
@@ -187,7 +204,7 @@ impl Control {
     /// Opens a stream, on which nothing is said before it is known to lead to a coordinator that has no other.
     async fn connect(&self) -> Result<Opened, Ended> {
         let channel: Channel =
-            self.endpoint.connect().await.map_err(|error| Ended::Broken(error.to_string()))?;
+            self.endpoint.connect().await.map_err(|error| Ended::Broken(causes(&error)))?;
         let (said, messages) = mpsc::channel(OUTBOX);
         let (answers, waiting) = mpsc::channel(ANSWERS);
         let mut request = Request::new(ReceiverStream::new(messages).merge(ReceiverStream::new(waiting)));

@@ -179,7 +179,7 @@ fn the_prompt_says_why_the_agent_runs() {
         anew.contains("`join-swarm`") && anew.contains("conversation from before is not there"),
         "{anew}"
     );
-    assert!(anew.contains(r#""ref": "main""#), "{anew}");
+    assert!(anew.contains(r#"{"ref":"main"}"#), "{anew}");
     let long = told(&json!({"prompt": "ü".repeat(60_000)}).to_string(), None);
     assert!(long.len() < 128 * 1024 && long.contains("SKEIN_INPUT"), "{}", long.len());
 }

@@ -261,6 +261,9 @@ impl Machine {
         // Whatever the last one has left running.
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         self.shared.engine.let_go(&self.handle);
+        if let Err(reason) = self.waits_for_lease().await {
+            return Next::Over(self.row.exit.unwrap_or(exit), reason);
+        }
         // What follows runs, however the last one stood.
         self.endpoint.release();
         (self.row.state, self.row.stage) = (State::Running, next);
@@ -268,11 +271,26 @@ impl Machine {
             Ok(handle) => {
                 self.handle = handle;
                 self.shared.save(&self.row, None).await;
-                // The lease may have ended before it began.
+                // The lease may have ended as it began.
                 self.silent.mark_changed();
                 Next::Stage
             }
             Err(Failure(problem)) => Next::Over(self.row.exit.unwrap_or_default(), problem),
+        }
+    }
+
+    /// What follows may run elsewhere by now if the runner has lost its lease, so it begins only with one. Gives the reason
+    /// if it is not wanted any more.
+    async fn waits_for_lease(&mut self) -> Result<(), String> {
+        let mut silent = self.silent.clone();
+        tokio::select! {
+            biased;
+            // Its sender lives in `shared`.
+            _ = silent.wait_for(|silent| !silent) => Ok(()),
+            (token, reason) = given_up(&mut self.inbox, self.row.token) => {
+                self.row.token = token;
+                Err(reason)
+            }
         }
     }
 

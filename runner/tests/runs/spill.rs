@@ -115,7 +115,7 @@ sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
     coordinator.reported(instance, is_restored).await;
     let prompt = bed.written("prompt-2").await;
     assert!(prompt.starts_with("You slept in `wait_for_trigger`"), "{prompt}");
-    assert_eq!(prompt.matches("\"event\": \"push\"").count(), 1, "{prompt}");
+    assert_eq!(prompt.matches("\"event\":\"push\"").count(), 1, "{prompt}");
     assert!(!prompt.contains("Where you run") && !prompt.contains("Count."), "it was told before: {prompt}");
     let arguments = second_line(&bed, "arguments").await;
     assert!(arguments.contains("--resume s-1"), "{arguments}");

@@ -6,7 +6,7 @@
 use axum::body::Bytes;
 use http::HeaderMap;
 
-use super::text_header;
+use crate::mcp::door::text_header;
 
 /// The first revision that has it.
 const SINCE: &str = "2025-11-25";

@@ -2,6 +2,7 @@
 
 use skein_shared::access::Of;
 
+use super::waits::calling;
 use super::*;
 
 async fn send(
@@ -262,4 +263,16 @@ async fn a_session_whose_token_was_revoked_is_told_nothing_more() {
     // Long enough for it to have told that, and to look again.
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(face.awaited(), before);
+}
+
+/// The official client for Python takes any other status than these for a failure, and says so.
+#[tokio::test]
+async fn a_session_that_is_ended_is_gone_with_a_status_that_clients_know() {
+    let (face, _, worker) = swarm().await;
+    let session = open(&face.router, &worker).await;
+    let end = calling(&worker, Some(&session), "", json!({})).map(|_| Body::empty());
+    let (mut parts, body) = end.into_parts();
+    parts.method = http::Method::DELETE;
+    let (status, _) = face.raw(Request::from_parts(parts, body)).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
 }

@@ -1,0 +1,128 @@
+//! Lets requests in, answers ordinary calls at once, and leaves all else to rmcp.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use http_body_util::BodyExt;
+use rmcp::transport::StreamableHttpService;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use serde_json::{Value, json};
+use skein_shared::{Code, Refusal};
+use tokio_util::sync::CancellationToken;
+
+use super::followed::Followed;
+use super::openings::{Admitted, Openings};
+use super::{Caller, Facade, Gone, SESSION, TRACEPARENT, direct, priming};
+use crate::auth::{Right, Role, View};
+use crate::mcp::door::{Door, METADATA, received, refused, text_header, unreadable};
+use crate::mcp::{idempotency, view};
+use crate::service::unread::Delivery;
+
+pub(super) struct Entrance {
+    pub(super) mcp: StreamableHttpService<Facade, LocalSessionManager>,
+    pub(super) openings: Openings,
+    pub(super) door: Door,
+    pub(super) facade: Facade,
+}
+
+/// Lets a request in: known, of bounded size and depth, with its view decided.
+pub(super) async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
+    let Entrance { door, facade, .. } = entrance.as_ref();
+    let view = View::parse(request.uri().path().trim_start_matches("/mcp"));
+    let view = match view.and_then(|view| view::check(&view).map(|()| view)) {
+        Ok(view) => view,
+        Err(refusal) => return refused(&refusal),
+    };
+    let (who, credential) = match door.identify(request.headers()).await {
+        Ok(known) => known,
+        Err(refusal) => return door.challenge(request.headers(), &refusal),
+    };
+    if who.role == Role::Runner {
+        let problem = "a runner's token opens no tools; use an agent's token";
+        let refusal = Refusal::new(Code::Forbidden, problem).with(json!({ "scope": Right::Read.scope() }));
+        return door.challenge(request.headers(), &refusal);
+    }
+    if let Err(refusal) = facade.service.require_live(&who).await {
+        return door.challenge(request.headers(), &refusal);
+    }
+    let (parts, body) = request.into_parts();
+    let body = match received(body).await {
+        Ok(body) => body,
+        Err(response) => return response,
+    };
+    if let Err(refusal) = facade.in_scope(&who, &body) {
+        return door.challenge(&parts.headers, &refusal);
+    }
+    let caller = Caller {
+        credential,
+        view: view.narrowed_by(who.view.as_ref()),
+        who,
+        key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
+        traceparent: text_header(&parts.headers, TRACEPARENT).map(str::to_owned),
+        delivery: Delivery::default(),
+    };
+    let call = direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts());
+    let Some(call) = call.filter(|call| !facade.is_mirrored(&call.name)) else {
+        return Box::pin(entrance.pass_on(parts, body, caller)).await;
+    };
+    // What came in is read. A call may wait for long, and these hold the connection's buffers.
+    drop((parts, body));
+    facade.answer(caller, call).await
+}
+
+impl Entrance {
+    /// Leaves a request to rmcp.
+    async fn pass_on(&self, mut parts: http::request::Parts, body: Bytes, caller: Caller) -> Response {
+        if let Some(response) = unreadable(&body) {
+            return response;
+        }
+        let session = text_header(&parts.headers, SESSION);
+        let Admitted { attended, present, begins } =
+            match self.openings.admit(&caller.who, session, &body).await {
+                Ok(admitted) => admitted,
+                Err(refusal) => return refused(&refusal),
+            };
+        let primed = priming::is_known(&parts.headers);
+        let session = session.is_some();
+        let delivery = caller.delivery.clone();
+        let here = CancellationToken::new();
+        let listening = (here.clone().drop_guard(), present);
+        parts.extensions.insert(caller);
+        parts.extensions.insert(Gone(here));
+        parts.extensions.insert(attended);
+        let ends = parts.method == Method::DELETE;
+        let mut answer = self.mcp.handle(http::Request::from_parts(parts, Body::from(body))).await;
+        // The official client for Python takes any other status for a failure.
+        if ends && answer.status() == StatusCode::ACCEPTED {
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+        }
+        if let Some(begun) = text_header(answer.headers(), SESSION) {
+            self.openings.begun(begins.as_ref(), begun);
+        }
+        // The guards go with the last of the answer, or with the connection.
+        answer
+            .map(|body| {
+                let body = Body::new(body.map_frame(move |frame| {
+                    let _ = &listening;
+                    if primed { frame } else { frame.map_data(priming::left_out) }
+                }));
+                // A stream can be taken up again until its answer is out, and not after that.
+                match session {
+                    true => Followed::in_session(body, delivery),
+                    false => Followed::alone(body, delivery),
+                }
+            })
+            .into_response()
+    }
+}
+
+pub(super) async fn metadata(
+    State(entrance): State<Arc<Entrance>>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> axum::Json<Value> {
+    axum::Json(entrance.door.metadata(&headers, uri.path().trim_start_matches(METADATA)))
+}

@@ -2,10 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
+use skein_shared::agent::{Event, Outcome};
 use skein_tests::sim;
+use skein_tests::sim::check::events;
+use skein_tests::sim::clients::agent;
 use skein_tests::sim::config::{Broken, Config};
+use skein_tests::sim::world::{AGENTS, World};
 
 /// Seeds that are the same at each change, and new ones; `SKEIN_SIM_SEEDS` says another number for both.
 const FIXED: u64 = 1800;
@@ -55,6 +60,35 @@ fn the_same_seed_gives_the_same_run() {
         events += first.events;
     }
     assert!(events > 20 * 100, "{events} events: nothing happens");
+}
+
+/// Runs that wait are of no use if none of them sleeps.
+#[test]
+fn runs_are_frozen_wake_by_events_and_time_and_machines_sleep() {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for seed in 0..60 {
+        let mut world = World::new(Config::of(seed, None), false);
+        world.run();
+        for event in (0..AGENTS).flat_map(|number| events::<Event>(&world, &agent(number))) {
+            let what = match event {
+                Event::Frozen { .. } => "frozen",
+                Event::Spilled { .. } => "spilled",
+                Event::Restored { .. } => "started again",
+                Event::Resumed { .. } => "resumed",
+                Event::WaitEnded { outcome: Outcome::Triggered { .. }, .. } => "triggered",
+                Event::WaitEnded { outcome: Outcome::WaitTimeout, .. } => "timed out",
+                Event::Paused { .. } => "paused",
+                _ => continue,
+            };
+            *seen.entry(what).or_default() += 1;
+        }
+        *seen.entry("slept").or_default() += usize::from(world.slept > 0);
+    }
+    println!("{seen:?}");
+    for what in ["frozen", "spilled", "started again", "resumed", "triggered", "timed out", "paused", "slept"]
+    {
+        assert!(seen.get(what).is_some_and(|count| *count > 3), "{what}: {seen:?}");
+    }
 }
 
 /// The same seeds at each change: whatever was found by one of them stays found.
@@ -112,7 +146,7 @@ const RARE: [(Broken, &str, u64); 2] = [
 ];
 
 /// What each broken rule leads to.
-const HARM: [(Broken, &[&str]); 12] = [
+const HARM: [(Broken, &[&str]); 13] = [
     (Broken::NoFenceInTheCommit, &["fences"]),
     (Broken::NoVersionInTheCommit, &["versions"]),
     (Broken::AcquireResetsEpoch, &["epochs"]),
@@ -121,10 +155,11 @@ const HARM: [(Broken, &[&str]); 12] = [
     (Broken::RepliesAreNotKept, &["C", "inboxes", "runs", "liveness"]),
     (Broken::AnswerBeforeCommit, &["durability"]),
     (Broken::TimersAreNotWritten, &["schedules"]),
-    (Broken::EffectsAreNotAwaited, &["schedules", "liveness", "C"]),
+    (Broken::EffectsAreNotAwaited, &["schedules", "liveness", "C", "invariants"]),
     (Broken::MemoryOutlivesTheStore, &["L1", "liveness"]),
     (Broken::RepeatsAreNewRequests, &["C", "inboxes", "runs", "liveness"]),
     (Broken::SentOnIsForgotten, &["inboxes"]),
+    (Broken::SchedulesHaveNoWall, &["schedules"]),
 ];
 
 /// A simulation that finds nothing proves nothing unless it finds what is there.

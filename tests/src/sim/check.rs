@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::clients::{self, INTERVAL_MS, agent, inbox, plans, tasks};
 use super::history::{Call, Operation, Outcome};
 use super::runner::{UNKNOWN, group};
+use super::waits;
 use super::world::{AGENTS, BEGIN, World};
 
 /// Everything that is wrong.
@@ -20,10 +21,11 @@ pub fn check(world: &World) -> Vec<String> {
     broken.extend(firings(world));
     broken.extend(messages(world));
     broken.extend((0..AGENTS).flat_map(|number| runs(world, number)));
+    broken.extend(waits::check(world));
     broken
 }
 
-fn events<E: DeserializeOwned>(world: &World, key: &EntityKey) -> Vec<E> {
+pub fn events<E: DeserializeOwned>(world: &World, key: &EntityKey) -> Vec<E> {
     let read = |event| serde_json::from_value(event).expect("an event can be read");
     world.witness.events(key).map(read).collect()
 }
@@ -261,7 +263,7 @@ fn firings(world: &World) -> Vec<String> {
     }
     let slack = 2 * INTERVAL_MS + 15_000 + u64::try_from(world.config.faults.offset).unwrap_or(0) * 2;
     for (schedule, at) in latest {
-        if at + slack < BEGIN + world.now / 1_000 {
+        if at + slack < BEGIN + world.now / 1_000 + world.slept {
             broken.push(format!("schedules: {schedule} has not fired since {at}"));
         }
     }

@@ -8,7 +8,10 @@ use skein_shared::inboxes::{self, Deliver, Slack};
 use skein_shared::{Code, agent, lockspace, pool, schedules};
 use uuid::Uuid;
 
+use super::guests::Guests;
 use super::history::{Call, Outcome};
+use super::moods::{Moods, usual};
+use super::ringer::Ringer;
 use super::runner::Runner;
 
 /// Locks that are asked for.
@@ -107,8 +110,12 @@ pub enum Role {
         left: u32,
         /// The run that it asked for last.
         last: Option<InstanceId>,
+        moods: Option<Moods>,
     },
     Runner(Runner),
+    /// The runs of a runner that wait.
+    Guests(Guests),
+    Ringer(Ringer),
 }
 
 pub struct Client {
@@ -116,7 +123,7 @@ pub struct Client {
     pub rng: Rng,
 }
 
-fn ask(key: EntityKey, command: &impl Serialize, call: Call) -> Next {
+pub fn ask(key: EntityKey, command: &impl Serialize, call: Call) -> Next {
     let command = serde_json::to_value(command).expect("a command is plain data");
     Next::Ask { key, command, changes: true, call }
 }
@@ -155,16 +162,30 @@ impl Client {
         Self { role: Role::Planner { left: schedules }, rng }
     }
 
-    pub fn starter(number: usize, rng: Rng) -> Self {
-        Self { role: Role::Starter { agent: agent(number), defined: false, left: RUNS, last: None }, rng }
+    pub fn starter(number: usize, moody: bool, rng: Rng) -> Self {
+        let (agent, moods) = (agent(number), moody.then(Moods::default));
+        Self { role: Role::Starter { agent, defined: false, left: RUNS, last: None, moods }, rng }
     }
 
-    pub fn runner(number: usize, rng: Rng) -> Self {
-        Self { role: Role::Runner(Runner::new(number)), rng }
+    pub fn runner(number: usize, guests: Option<Guests>, rng: Rng) -> Self {
+        Self { role: Role::Runner(Runner::new(number, guests)), rng }
+    }
+
+    pub fn guests(guests: Guests, rng: Rng) -> Self {
+        Self { role: Role::Guests(guests), rng }
+    }
+
+    pub fn ringer(rng: Rng) -> Self {
+        Self { role: Role::Ringer(Ringer::default()), rng }
     }
 
     pub fn next(&mut self, phase: Phase) -> Next {
         let rng = &mut self.rng;
+        if let Role::Starter { agent, defined: true, moods: Some(moods), .. } = &mut self.role
+            && let Some(change) = moods.change(agent, phase, rng)
+        {
+            return change;
+        }
         match &mut self.role {
             Role::Locker { holder, has, left } => {
                 // Some locks are left to end by themselves.
@@ -208,6 +229,9 @@ impl Client {
                 ask(inbox(), &inboxes::Command::Take { agent: READER, limit: rng.u32(1..6) }, Call::Take)
             }
             Role::Planner { left: 0 } | Role::Starter { left: 0, .. } => Next::Done,
+            Role::Ringer(ringer) if ringer.is_done() => Next::Done,
+            Role::Ringer(ringer) => ringer.next(phase, rng),
+            Role::Guests(guests) => guests.next(rng),
             Role::Starter { agent, defined, last, .. } => {
                 let last = last.take().filter(|_| phase == Phase::Storm && rng.u8(0..4) == 0);
                 match last {
@@ -240,7 +264,12 @@ impl Client {
         match &mut self.role {
             Role::Locker { left, .. } => *left = (0..LOCKS).map(lock).collect(),
             Role::Worker { idle, .. } | Role::Reader { idle } => *idle = 0,
-            Role::Sender { .. } | Role::Planner { .. } | Role::Starter { .. } | Role::Runner(_) => {}
+            Role::Sender { .. }
+            | Role::Planner { .. }
+            | Role::Starter { .. }
+            | Role::Runner(_)
+            | Role::Guests(_)
+            | Role::Ringer(_) => {}
         }
     }
 
@@ -288,11 +317,16 @@ impl Client {
                 *left -= 1
             }
             (Role::Starter { defined, .. }, Call::Define) => *defined |= is_ok,
+            (Role::Starter { moods: Some(moods), .. }, Call::Redefine { .. } | Call::Pause { .. }) => {
+                moods.heard(call, is_ok);
+            }
             (Role::Starter { left, last, .. }, Call::Run) if is_ok => {
                 *left -= 1;
                 *last = queued(outcome);
             }
             (Role::Runner(runner), call) => runner.heard(call, outcome),
+            (Role::Guests(guests), call) => guests.heard(call, outcome),
+            (Role::Ringer(ringer), call) => ringer.heard(call, outcome),
             _ => {}
         }
     }
@@ -340,8 +374,11 @@ fn next_lock(holder: &InstanceId, has: Option<&str>, left: &[String], phase: Pha
 
 fn run(key: EntityKey, defined: bool) -> Next {
     if !defined {
-        let definition = agent::Definition { scale: 2, ..agent::Definition::default() };
-        return ask(key, &agent::Command::Define { definition, group: swarm("default") }, Call::Define);
+        return ask(
+            key,
+            &agent::Command::Define { definition: usual(), group: swarm("default") },
+            Call::Define,
+        );
     }
     let enqueue = agent::Command::Enqueue {
         class: agent::Class::Manual,

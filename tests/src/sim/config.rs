@@ -37,10 +37,12 @@ pub enum Broken {
     EpochsSeenAreForgotten,
     /// What was decided before a failover is taken in after it, from a node that has not heard of it.
     FormerLivesAreDelivered,
+    /// Schedules go by the time that has passed for their node, and not by the wall.
+    SchedulesHaveNoWall,
 }
 
 impl Broken {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NoFenceInTheCommit,
         Self::NoVersionInTheCommit,
         Self::AcquireResetsEpoch,
@@ -56,6 +58,7 @@ impl Broken {
         Self::FormerLivesAreWritten,
         Self::EpochsSeenAreForgotten,
         Self::FormerLivesAreDelivered,
+        Self::SchedulesHaveNoWall,
     ];
 }
 
@@ -78,6 +81,8 @@ pub struct Faults {
     pub drain: u64,
     pub fail_over: u64,
     pub container_death: u64,
+    /// All machines stand still for a while, and their walls go on.
+    pub sleep: u64,
     /// Of tasks that a worker has: one in so many is lost with it, and noticed by the end of its lease.
     pub worker_death: u32,
     /// How far clocks may be off, milliseconds, and how much faster or slower they may run, parts in a thousand.
@@ -98,6 +103,8 @@ pub struct Config {
     pub runners: usize,
     /// Senders do not ask again when they hear nothing, and nobody keeps an answer for them.
     pub senders_ask_once: bool,
+    /// Runs wait for events, are frozen and wake; their agents are defined anew and paused.
+    pub waits: bool,
     /// How long faults happen, and how long everything may take to drain once they have ended, milliseconds.
     pub storm: u64,
     pub drain: u64,
@@ -136,6 +143,8 @@ impl Config {
         faults.worker_death = if rng.u32(0..4) == 0 { rng.u32(3..12) } else { 0 };
         faults.offset = if rng.bool() { rng.i64(0..5_000) } else { 0 };
         faults.rate = if rng.bool() { rng.i64(0..60) } else { 0 };
+        let mut naps = stream(seed, "naps");
+        faults.sleep = if naps.u32(0..4) == 3 { naps.u64(5_000..20_000) } else { 0 };
         let lease = Duration::from_millis(rng.u64(2_000..6_000));
         Self {
             seed,
@@ -147,6 +156,7 @@ impl Config {
             schedules: rng.usize(0..3),
             runners: rng.usize(0..3),
             senders_ask_once: stream(seed, "asks once").u32(0..4) == 3,
+            waits: stream(seed, "freezes").u32(0..3) == 1,
             storm: rng.u64(10_000..40_000),
             drain: 240_000,
             think: rng.u64(20..400),

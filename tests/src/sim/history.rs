@@ -19,8 +19,13 @@ pub enum Call {
     Take,
     Schedule { name: String },
     Define,
+    Redefine { usual: bool },
+    Pause { usual: bool },
     Run,
     Kill,
+    Subscribe,
+    Ring { receipt: Uuid },
+    Wait { instance: String, wait: Uuid },
     Register,
     Report,
 }

@@ -10,13 +10,17 @@
 pub mod check;
 pub mod clients;
 pub mod config;
+pub mod guests;
 pub mod history;
 pub mod hosted;
+pub mod moods;
 pub mod network;
 pub mod node;
+pub mod ringer;
 pub mod runner;
 pub mod store;
 pub mod trace;
+pub mod waits;
 pub mod witness;
 pub mod world;
 

@@ -9,8 +9,10 @@ use skein_shared::entity::{RunnerCommand, Signal};
 use skein_shared::fence::Token;
 use skein_shared::fleet;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use uuid::Uuid;
 
 use super::clients::{Next, agent_name, ask_again, swarm};
+use super::guests::Guests;
 use super::history::{Call, Outcome};
 use super::world::AGENTS;
 
@@ -24,11 +26,17 @@ struct Held {
     /// The highest of a command taken for it.
     token: Token,
     state: State,
+    /// How often it waits yet before it ends.
+    waits: u8,
 }
 
 #[derive(Clone, PartialEq)]
 enum State {
     Running,
+    /// It stands still.
+    Frozen,
+    /// Its processes were ended, and its files kept.
+    Spilled,
     Ended(Report),
     /// Only what became of it is remembered.
     Forgotten(Report),
@@ -46,6 +54,23 @@ pub struct Runner {
     named: BTreeMap<String, Token>,
     /// Those of which it says that they have ended.
     said: BTreeSet<String>,
+    /// Its runs that wait, if any do.
+    guests: Option<Guests>,
+}
+
+impl State {
+    fn is_live(&self) -> bool {
+        matches!(self, State::Running | State::Frozen | State::Spilled)
+    }
+
+    fn as_str(&self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Frozen => "frozen",
+            State::Spilled => "spilled",
+            State::Ended(_) | State::Forgotten(_) => "ended",
+        }
+    }
 }
 
 pub fn group() -> EntityKey {
@@ -53,7 +78,7 @@ pub fn group() -> EntityKey {
 }
 
 impl Runner {
-    pub fn new(number: usize) -> Self {
+    pub fn new(number: usize, guests: Option<Guests>) -> Self {
         Self {
             name: format!("runner-{number}"),
             connected: None,
@@ -62,16 +87,18 @@ impl Runner {
             reports: VecDeque::new(),
             named: BTreeMap::new(),
             said: BTreeSet::new(),
+            guests,
         }
     }
 
     /// A sign of life.
     pub fn signal(&self) -> Signal {
-        Signal::RunnerAlive { runner: self.name.clone(), instances: self.running().cloned().collect() }
+        Signal::RunnerAlive { runner: self.name.clone(), instances: self.live().cloned().collect() }
     }
 
-    fn running(&self) -> impl Iterator<Item = &String> {
-        self.ledger.iter().filter(|(_, held)| held.state == State::Running).map(|(instance, _)| instance)
+    /// What has not ended.
+    pub fn live(&self) -> impl Iterator<Item = &String> {
+        self.ledger.iter().filter(|(_, held)| held.state.is_live()).map(|(instance, _)| instance)
     }
 
     /// Takes a command as the real one does, and says after how long the container that it starts will end, in
@@ -115,21 +142,49 @@ impl Runner {
                 let end = Report::Exited { code: None, signal: None, reason, usage: None };
                 self.is_not_here(source, instance, token, end);
             }
-            (_, Some(held)) if held.state != State::Running => self.report_end(&instance, token),
+            (_, Some(held)) if !held.state.is_live() => self.report_end(&instance, token),
             (RunnerCommand::Stop { .. }, Some(held)) if token >= held.token => {
                 held.token = token;
                 self.ended(&instance, 143);
             }
-            // It runs, and nothing waits in the simulation.
+            (RunnerCommand::Freeze { .. }, Some(held)) if token >= held.token => {
+                let frozen = if held.state == State::Spilled { State::Spilled } else { State::Frozen };
+                self.turn(instance, token, frozen, Report::Frozen);
+            }
+            (RunnerCommand::Thaw { .. }, Some(held)) if token >= held.token => {
+                self.turn(instance, token, State::Running, Report::Thawed);
+            }
+            // What runs on, or runs again, is not put to sleep.
+            (RunnerCommand::Spill { .. }, Some(held)) if token >= held.token => match held.state {
+                State::Running => self.turn(instance, token, State::Running, Report::Frozen),
+                _ => self.turn(instance, token, State::Spilled, Report::Spilled),
+            },
+            (RunnerCommand::Restore { .. }, Some(held)) if token >= held.token => {
+                self.turn(instance.clone(), token, State::Running, Report::Restored { pid: Some(2) });
+                if let Some(guests) = &self.guests {
+                    guests.go_on(&instance);
+                }
+            }
+            // The word of a former owner.
             _ => {}
         }
         None
     }
 
+    /// An instance stands still, sleeps or goes on.
+    fn turn(&mut self, instance: String, token: Token, state: State, report: Report) {
+        let Some(held) = self.ledger.get_mut(&instance) else { return };
+        (held.token, held.state) = (token, state);
+        if let Some(guests) = &self.guests {
+            guests.freeze(&instance, held.state != State::Running);
+        }
+        self.reports.push_back((instance, token, report));
+    }
+
     fn is_not_here(&mut self, source: &EntityKey, instance: String, token: Token, end: Report) {
         let EntityKey { kind: Kind::Agent, swarm, name: Some(agent), .. } = source else { return };
         let (agent, swarm, state) = (agent.clone(), swarm.clone(), State::Ended(end.clone()));
-        self.ledger.insert(instance.clone(), Held { agent, swarm, token, state });
+        self.ledger.insert(instance.clone(), Held { agent, swarm, token, state, waits: 0 });
         self.reports.push_back((instance, token, end));
     }
 
@@ -141,7 +196,8 @@ impl Runner {
         rng: &mut Rng,
     ) -> Option<(String, u64)> {
         let (Ok(agent), Ok(swarm)) = (Name::parse(agent), Name::parse(swarm)) else { return None };
-        let mut held = Held { agent, swarm, token, state: State::Running };
+        let waits = if self.guests.is_some() { rng.u8(0..3) } else { 0 };
+        let mut held = Held { agent, swarm, token, state: State::Running, waits };
         if rng.u8(0..20) == 0 {
             let report = Report::StartFailed { reason: "no such image".to_owned() };
             held.state = State::Ended(report.clone());
@@ -162,11 +218,31 @@ impl Runner {
         self.reports.push_back((instance.to_owned(), held.token, end.clone()));
     }
 
+    /// A container has done its work: it ends, or waits for an event first. Whoever stands still does so later, in so many
+    /// microseconds.
+    pub fn is_through(&mut self, instance: &str, rng: &mut Rng) -> Option<u64> {
+        let held = self.ledger.get_mut(instance).filter(|held| held.state.is_live())?;
+        if held.state != State::Running {
+            return Some(100_000);
+        }
+        let Some(guests) = self.guests.as_ref().filter(|_| held.waits > 0) else {
+            self.ended(instance, 0);
+            return None;
+        };
+        held.waits -= 1;
+        let key = EntityKey::agent(&held.swarm, &held.agent);
+        guests.wait(instance, key, Uuid::from_u128(rng.u128(..)));
+        None
+    }
+
     /// A container has ended, by itself or not.
     pub fn ended(&mut self, instance: &str, code: i32) {
-        let Some(held) = self.ledger.get_mut(instance).filter(|held| held.state == State::Running) else {
+        let Some(held) = self.ledger.get_mut(instance).filter(|held| held.state.is_live()) else {
             return;
         };
+        if let Some(guests) = &self.guests {
+            guests.leave(instance);
+        }
         let report = Report::Exited { code: Some(code), signal: None, reason: None, usage: None };
         held.state = State::Ended(report.clone());
         self.reports.push_back((instance.to_owned(), held.token, report));
@@ -174,7 +250,7 @@ impl Runner {
 
     /// One of the containers that run.
     pub fn victim(&self, rng: &mut Rng) -> Option<String> {
-        let running: Vec<&String> = self.running().collect();
+        let running: Vec<&String> = self.live().collect();
         Some((*running.get(rng.usize(0..running.len().max(1)))?).clone())
     }
 
@@ -203,7 +279,7 @@ impl Runner {
             instance: InstanceId(instance.clone()),
             swarm: held.swarm.clone(),
             agent: held.agent.clone(),
-            state: if held.state == State::Running { "running" } else { "ended" }.to_owned(),
+            state: held.state.as_str().to_owned(),
             token: held.token,
         });
         let registration = fleet::Registration {

@@ -279,10 +279,15 @@ struct Wakes {
     again: bool,
 }
 
-/// Time that never goes back, as `entity/clock.rs` has it. It is its wall's too, which nobody sets here.
-struct Clock {
+/// Time that never goes back, as `entity/clock.rs` has it, and that on the wall, which goes on while the machine sleeps.
+pub struct Clock {
     begun: Instant,
     wall: u64,
+    /// For how long the machine had slept when it began, and for how long it has by now, milliseconds.
+    had_slept: u64,
+    pub slept: u64,
+    /// It has no wall.
+    broken: bool,
 }
 
 impl Clock {
@@ -292,7 +297,8 @@ impl Clock {
 
     fn time(&self, now: Instant) -> Time {
         let now = self.now(now);
-        Time { now, wall: now }
+        let slept = if self.broken { 0 } else { self.slept - self.had_slept };
+        Time { now, wall: Timestamp(now.0 + slept) }
     }
 }
 
@@ -304,7 +310,7 @@ pub struct Node {
     broken: Option<Broken>,
     look: Duration,
     rng: Rng,
-    clock: Clock,
+    pub clock: Clock,
     now: Instant,
     outs: Vec<Out>,
     next: u64,
@@ -341,8 +347,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// A process that starts now, with a wall clock that says this.
-    pub fn new(config: &Config, index: usize, rng: Rng, (now, wall): (Instant, u64), run: u64) -> Self {
+    /// A process that starts now, with a wall clock that says this, on a machine that has slept for so long.
+    pub fn new(
+        config: &Config,
+        index: usize,
+        rng: Rng,
+        (now, wall, slept): (Instant, u64, u64),
+        run: u64,
+    ) -> Self {
         let mut rng = rng;
         let name = format!("node-{index}");
         let me = Member::new(&name, Uuid::from_u128(rng.u128(..)), &name);
@@ -353,7 +365,13 @@ impl Node {
             broken: config.broken,
             look: config.look,
             rng,
-            clock: Clock { begun: now, wall },
+            clock: Clock {
+                begun: now,
+                wall,
+                had_slept: slept,
+                slept,
+                broken: config.broken == Some(Broken::SchedulesHaveNoWall),
+            },
             now,
             outs: Vec::new(),
             next: 0,

@@ -24,6 +24,7 @@ impl World {
         match waiting.client.next(phase) {
             Next::Rest => {
                 waiting.done = phase == Phase::Calm;
+                self.guests_go_on(number);
                 self.after(300_000, Event::Client { client: number });
             }
             Next::Done => {
@@ -163,7 +164,7 @@ impl World {
         }
         open.repeats += 1;
         // In a storm some give up, and never know.
-        let insists = matches!(waiting.client.role, Role::Sender { .. });
+        let insists = matches!(waiting.client.role, Role::Sender { .. } | Role::Ringer(_));
         if !calm && !insists && open.repeats > REPEATS {
             return self.close(client, Outcome::Unknown);
         }
@@ -193,6 +194,7 @@ impl World {
         self.trace.note(self.now, format_args!("client {client} hears of {}: {told}", open.wish.id));
         self.trace.detail(format_args!("{outcome:?}"));
         self.clients[client].client.heard(&call, &outcome);
+        self.guests_go_on(client);
         if let (Call::Acquire { key, .. }, Outcome::Ok(answer)) = (&call, &outcome)
             && let Some(token) = answer["acquired"]["token"].as_str()
         {

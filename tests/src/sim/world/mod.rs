@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::clients::{Client, Phase, Role, agent, tasks};
 use super::config::{Config, stream};
+use super::guests::Guests;
 use super::history::{Call, Operation, Write};
 use super::network::Network;
 use super::node::{Ask, In, Node, Wish};
@@ -91,6 +92,8 @@ enum Event {
     /// Runners give signs of life, and one of them for the workers.
     Beat,
     ContainerDeath,
+    /// All machines have stood still for a while: their walls are ahead, and nothing else has gone on.
+    Sleep,
     Command {
         client: usize,
         command: (EntityKey, RunnerCommand),
@@ -108,7 +111,13 @@ impl Event {
     fn is_a_fault(&self) -> bool {
         matches!(
             self,
-            Event::Crash | Event::Pause | Event::Cut | Event::Drain | Event::FailOver | Event::ContainerDeath
+            Event::Crash
+                | Event::Pause
+                | Event::Cut
+                | Event::Drain
+                | Event::FailOver
+                | Event::ContainerDeath
+                | Event::Sleep
         )
     }
 }
@@ -167,6 +176,8 @@ pub struct World {
     pub trace: Trace,
     pub healed: Option<u64>,
     pub failovers: u32,
+    /// For how long all machines have stood still, milliseconds.
+    pub slept: u64,
     /// Until then the store takes no connection.
     store_back: u64,
     /// Whether everybody has come to an end once, and has to once more: for what others did meanwhile.
@@ -177,7 +188,7 @@ pub struct World {
 impl World {
     pub fn new(config: Config, aloud: bool) -> Self {
         let seed = config.seed;
-        let kinds = ["crash", "pause", "cut", "drain", "fail over", "clock", "container death"];
+        let kinds = ["crash", "pause", "cut", "drain", "fail over", "clock", "container death", "sleep"];
         let mut world = Self {
             now: 0,
             start: Instant::now(),
@@ -201,6 +212,7 @@ impl World {
             trace: Trace::new(aloud),
             healed: None,
             failovers: 0,
+            slept: 0,
             store_back: 0,
             last_round: false,
             over: false,
@@ -211,8 +223,9 @@ impl World {
     }
 
     fn set_up(&mut self) {
-        let Config { nodes, lockers, workers, senders, schedules, runners, faults, storm, drain, .. } =
-            self.config;
+        let Config {
+            nodes, lockers, workers, senders, schedules, runners, waits, faults, storm, drain, ..
+        } = self.config;
         for index in 0..nodes {
             let seat = Seat { node: None, life: 0, began: 0, offset: 0, rate: 0, paused_until: 0 };
             self.seats.push(seat);
@@ -231,12 +244,17 @@ impl World {
             clients.push(Client::planner(schedules, rng("planner", 0)));
         }
         if runners > 0 {
-            clients.extend((0..AGENTS).map(|n| Client::starter(n, rng("starter", n))));
+            clients.extend((0..AGENTS).map(|n| Client::starter(n, waits, rng("starter", n))));
         }
+        let guests: Vec<Guests> = (0..if waits { runners } else { 0 }).map(|_| Guests::default()).collect();
         for number in 0..runners {
             self.runners.insert(format!("runner-{number}"), clients.len());
-            clients.push(Client::runner(number, rng("runner", number)));
+            clients.push(Client::runner(number, guests.get(number).cloned(), rng("runner", number)));
         }
+        if !guests.is_empty() {
+            clients.push(Client::ringer(rng("ringer", 0)));
+        }
+        clients.extend(guests.into_iter().enumerate().map(|(n, of)| Client::guests(of, rng("guests", n))));
         for (number, client) in clients.into_iter().enumerate() {
             self.clients.push(Waiting { client, open: None, number: 0, done: false });
             self.after(1_000 * number as u64, Event::Client { client: number });
@@ -247,6 +265,7 @@ impl World {
         self.soon("drain", faults.drain, Event::Drain);
         self.soon("fail over", faults.fail_over, Event::FailOver);
         self.soon("container death", faults.container_death, Event::ContainerDeath);
+        self.soon("sleep", faults.sleep, Event::Sleep);
         self.after(BEAT, Event::Beat);
         if faults.fail_over > 0 {
             self.after(0, Event::Replicate);
@@ -341,8 +360,14 @@ impl World {
             Event::Look => self.look_whether_over(),
             Event::Beat => self.beat(),
             Event::ContainerDeath => self.container_death(),
+            Event::Sleep => {
+                let span = self.dice("sleep").u64(1_000..60_000);
+                self.trace.note(self.now, format_args!("all machines have slept for {span} ms"));
+                self.slept += span;
+                self.soon("sleep", self.config.faults.sleep, Event::Sleep);
+            }
             Event::Command { client, command } => self.command(client, command),
-            Event::Ended { client, instance } => self.container_ends(client, &instance, 0),
+            Event::Ended { client, instance } => self.container_is_through(client, instance),
             Event::Heal => self.heal(),
             Event::End => {
                 self.witness.broken.push(format!(
@@ -413,6 +438,10 @@ impl World {
             waiting.client.calm();
             waiting.done = false;
         }
+    }
+
+    pub fn roles(&self) -> impl Iterator<Item = &Role> {
+        self.clients.iter().map(|waiting| &waiting.client.role)
     }
 
     /// Workers as they are now.

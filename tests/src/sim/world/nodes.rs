@@ -26,11 +26,11 @@ impl World {
         }
         seat.life += 1;
         (seat.began, seat.offset, seat.rate) = (self.now, offset, rate);
-        let wall = (BEGIN + self.now / 1_000).saturating_add_signed(offset);
-        let local = self.local(index);
+        let wall = (BEGIN + self.now / 1_000 + self.slept).saturating_add_signed(offset);
+        let (local, slept) = (self.local(index), self.slept);
         self.trace
             .note(self.now, format_args!("node {index} starts, {offset} ms off, {rate} in a thousand wrong"));
-        let mut node = Node::new(&self.config, index, rng, (local, wall), run);
+        let mut node = Node::new(&self.config, index, rng, (local, wall, slept), run);
         let outs = node.start();
         self.seats[index].node = Some(node);
         self.carry_out(index, outs);
@@ -71,9 +71,10 @@ impl World {
             return self.at(seat.paused_until, Event::Node { index, life, input });
         }
         let local = self.local(index);
-        let connected = self.connected();
+        let (connected, slept) = (self.connected(), self.slept);
         let Some(node) = self.seats[index].node.as_mut() else { return };
         node.connected = connected;
+        node.clock.slept = slept;
         let outs = node.on(input, local);
         self.carry_out(index, outs);
     }

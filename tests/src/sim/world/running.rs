@@ -49,6 +49,27 @@ impl World {
         }
     }
 
+    pub(super) fn container_is_through(&mut self, client: usize, instance: String) {
+        let Some((runner, rng)) = self.runner(client) else { return };
+        if let Some(later) = runner.is_through(&instance, rng) {
+            self.after(later, Event::Ended { client, instance });
+        }
+    }
+
+    /// Runs that have waited go on, until they are through.
+    pub(super) fn guests_go_on(&mut self, client: usize) {
+        let Role::Guests(guests) = &self.clients[client].client.role else { return };
+        for instance in guests.gone_on() {
+            let has = |runner: &&usize| match &self.clients[**runner].client.role {
+                Role::Runner(runner) => runner.live().any(|live| *live == instance),
+                _ => false,
+            };
+            let Some(&runner) = self.runners.values().find(has) else { continue };
+            let lasts = self.clients[client].client.rng.u64(100_000..2_000_000);
+            self.after(lasts, Event::Ended { client: runner, instance });
+        }
+    }
+
     pub(super) fn container_ends(&mut self, client: usize, instance: &str, code: i32) {
         if let Some((runner, _)) = self.runner(client) {
             runner.ended(instance, code);

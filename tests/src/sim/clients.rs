@@ -317,7 +317,7 @@ impl Client {
                 *left -= 1
             }
             (Role::Starter { defined, .. }, Call::Define) => *defined |= is_ok,
-            (Role::Starter { moods: Some(moods), .. }, Call::Redefine { .. } | Call::Pause { .. }) => {
+            (Role::Starter { moods: Some(moods), .. }, Call::Redefine { .. }) => {
                 moods.heard(call, is_ok);
             }
             (Role::Starter { left, last, .. }, Call::Run) if is_ok => {

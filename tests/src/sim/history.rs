@@ -20,7 +20,6 @@ pub enum Call {
     Schedule { name: String },
     Define,
     Redefine { usual: bool },
-    Pause { usual: bool },
     Run,
     Kill,
     Subscribe,

@@ -1,4 +1,4 @@
-//! Whoever runs an agent changes its mind: defines it anew, pauses it and goes on.
+//! Whoever runs an agent changes its mind: defines it anew.
 
 use fastrand::Rng;
 use skein_shared::agent::{self, Definition};
@@ -12,46 +12,28 @@ pub fn usual() -> Definition {
     Definition { scale: 2, ..Definition::default() }
 }
 
-/// What may be other than usual, as far as is known.
+/// Whether it may be other than usual, as far as is known.
 #[derive(Debug, Default)]
 pub struct Moods {
     defined: bool,
-    paused: bool,
 }
 
 impl Moods {
     /// A change: now and then while things go wrong, and back to what is usual after that.
     pub fn change(&mut self, agent: &EntityKey, phase: Phase, rng: &mut Rng) -> Option<Next> {
         let calm = phase == Phase::Calm;
-        if calm && !self.defined && !self.paused {
-            return None;
-        }
-        if calm || rng.u8(0..3) == 0 {
-            let paused = !calm && rng.bool();
-            return Some(match if calm { self.paused } else { rng.bool() } {
-                true => self.pause(agent, paused),
-                false => self.define(agent, if calm { usual() } else { some(rng) }),
-            });
-        }
-        None
-    }
-
-    fn pause(&mut self, agent: &EntityKey, paused: bool) -> Next {
-        self.paused = true;
-        ask(agent.clone(), &agent::Command::SetPaused { paused }, Call::Pause { usual: !paused })
-    }
-
-    fn define(&mut self, agent: &EntityKey, definition: Definition) -> Next {
-        self.defined = true;
-        let call = Call::Redefine { usual: definition == usual() };
-        ask(agent.clone(), &agent::Command::Define { definition, group: swarm("default") }, call)
+        let changes = if calm { self.defined } else { rng.u8(0..3) == 0 };
+        changes.then(|| {
+            self.defined = true;
+            let definition = if calm { usual() } else { some(rng) };
+            let call = Call::Redefine { usual: calm };
+            ask(agent.clone(), &agent::Command::Define { definition, group: swarm("default") }, call)
+        })
     }
 
     pub fn heard(&mut self, call: &Call, is_ok: bool) {
-        match call {
-            Call::Pause { usual: true } if is_ok => self.paused = false,
-            Call::Redefine { usual: true } if is_ok => self.defined = false,
-            _ => {}
+        if *call == (Call::Redefine { usual: true }) && is_ok {
+            self.defined = false;
         }
     }
 }

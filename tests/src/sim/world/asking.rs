@@ -164,7 +164,10 @@ impl World {
         }
         open.repeats += 1;
         // In a storm some give up, and never know.
-        let insists = matches!(waiting.client.role, Role::Sender { .. } | Role::Ringer(_));
+        // Of a change of mind nobody gives up: a late one would come after the next.
+        let call = &self.history[open.operation].call;
+        let insists = matches!(waiting.client.role, Role::Sender { .. } | Role::Ringer(_))
+            || matches!(call, Call::Redefine { .. });
         if !calm && !insists && open.repeats > REPEATS {
             return self.close(client, Outcome::Unknown);
         }

@@ -354,8 +354,8 @@ impl Machine {
 
     pub(super) async fn freeze(&mut self) {
         if self.row.state == State::Frozen {
-            // A repeat. Its token is written down; the first was reported.
-            return self.shared.save(&self.row, None).await;
+            // A repeat: the first has been reported, and may have been lost.
+            return self.shared.save(&self.row, Some(What::Frozen)).await;
         }
         if self.row.state == State::Running
             && let Err(problem) = self.hold().await

@@ -128,6 +128,11 @@ pub enum Event {
         instance: InstanceId,
         receipt: Uuid,
     },
+    /// The runner is told anew what the instance is to be: it has obeyed what a failover of the store has dropped.
+    Overruled {
+        instance: InstanceId,
+        token: Token,
+    },
     /// The runner is told to freeze the instance.
     Freezing {
         instance: InstanceId,
@@ -230,6 +235,7 @@ impl Event {
             | Event::CalleeNoted { instance, .. }
             | Event::StatusSet { instance, .. }
             | Event::ValueReturned { instance, .. }
+            | Event::Overruled { instance, .. }
             | Event::Freezing { instance, .. }
             | Event::Frozen { instance }
             | Event::Spilling { instance, .. }

@@ -264,6 +264,7 @@ impl Client {
         match &mut self.role {
             Role::Locker { left, .. } => *left = (0..LOCKS).map(lock).collect(),
             Role::Worker { idle, .. } | Role::Reader { idle } => *idle = 0,
+            Role::Starter { moods: Some(moods), .. } => moods.calm(),
             Role::Sender { .. }
             | Role::Planner { .. }
             | Role::Starter { .. }
@@ -279,8 +280,10 @@ impl Client {
         match (&mut self.role, call) {
             // A failover has dropped what made it known.
             (Role::Worker { joined, .. }, _) if *outcome == Outcome::Fail(Code::NotJoined) => *joined = false,
-            (Role::Starter { defined, .. }, Call::Run) if *outcome == Outcome::Fail(Code::NotFound) => {
-                *defined = false
+            (Role::Starter { defined, .. }, Call::Run | Call::Pause { .. })
+                if *outcome == Outcome::Fail(Code::NotFound) =>
+            {
+                *defined = false;
             }
             (Role::Locker { has, left, .. }, Call::Acquire { key, .. }) => {
                 let granted = matches!(outcome, Outcome::Ok(answer) if answer.get("acquired").is_some());
@@ -317,7 +320,7 @@ impl Client {
                 *left -= 1
             }
             (Role::Starter { defined, .. }, Call::Define) => *defined |= is_ok,
-            (Role::Starter { moods: Some(moods), .. }, Call::Redefine { .. }) => {
+            (Role::Starter { moods: Some(moods), .. }, Call::Redefine { .. } | Call::Pause { .. }) => {
                 moods.heard(call, is_ok);
             }
             (Role::Starter { left, last, .. }, Call::Run) if is_ok => {

@@ -156,8 +156,7 @@ impl Config {
             schedules: rng.usize(0..3),
             runners: rng.usize(0..3),
             senders_ask_once: stream(seed, "asks once").u32(0..4) == 3,
-            // A failover that drops the order to freeze a run leaves it frozen until its time-out: known, and not mended yet.
-            waits: stream(seed, "freezes").u32(0..3) == 1 && faults.fail_over == 0,
+            waits: stream(seed, "freezes").u32(0..3) == 1,
             storm: rng.u64(10_000..40_000),
             drain: 240_000,
             think: rng.u64(20..400),

@@ -20,6 +20,7 @@ pub enum Call {
     Schedule { name: String },
     Define,
     Redefine { usual: bool },
+    Pause { paused: bool },
     Run,
     Kill,
     Subscribe,

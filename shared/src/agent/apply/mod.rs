@@ -136,6 +136,9 @@ impl Agent {
                     body::Started { started_at: Iso(*at), pid: *pid }
                 });
             }
+            Event::Overruled { instance, token } => {
+                self.with_instance(instance, changes, |instance| instance.token = Some(*token));
+            }
             Event::Freezing { instance, token } => self.with_instance(instance, changes, |instance| {
                 instance.state = State::Freezing;
                 instance.token = Some(*token);

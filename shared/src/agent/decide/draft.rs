@@ -69,7 +69,11 @@ impl<'a> Draft<'a> {
 
     /// The token of the next command for the instance; a runner refuses lower ones than it has seen.
     pub(super) fn next_token(&self, instance: &Instance) -> Token {
-        self.ctx.token(instance.token.map_or(1, |token| token.number + 1))
+        self.token_after(instance.token)
+    }
+
+    pub(super) fn token_after(&self, last: Option<Token>) -> Token {
+        self.ctx.token(last.map_or(1, |token| token.number + 1))
     }
 
     /// Runs that have a slot or bid for their first one. Those that wake bid beside them, and the fleet keeps the scale:

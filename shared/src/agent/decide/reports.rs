@@ -28,6 +28,10 @@ impl Draft<'_> {
             return Ok(Reply::Done);
         };
         refuse_stale(&instance, token, what)?;
+        if instance.token < Some(token) && is_turn(what) {
+            self.overrule(&instance, Some(token));
+            return Ok(Reply::Done);
+        }
         match what {
             Report::Started { pid } => self.began(id, *pid),
             Report::Frozen => self.frozen(&instance),
@@ -85,10 +89,7 @@ impl Draft<'_> {
 
 /// A report must answer the last command, except an end: that is final whatever was commanded since.
 fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), Refusal> {
-    let least = match what {
-        Report::Frozen | Report::Thawed | Report::Spilled | Report::Restored { .. } => instance.token,
-        Report::Started { .. } | Report::Exited { .. } | Report::StartFailed { .. } => instance.first_token,
-    };
+    let least = if is_turn(what) { instance.token } else { instance.first_token };
     match least {
         Some(least) if token < least => Err(Refusal::new(
             Code::StaleToken,
@@ -96,6 +97,11 @@ fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), 
         )),
         _ => Ok(()),
     }
+}
+
+/// Whether it says that a run which had begun stands still, or goes on.
+fn is_turn(what: &Report) -> bool {
+    matches!(what, Report::Frozen | Report::Thawed | Report::Spilled | Report::Restored { .. })
 }
 
 /// What the end was: the one that was commanded, if one was, else what the process says. The exit status of a run

@@ -1,5 +1,7 @@
 //! The life of a run: granted, started, stopped, ended.
 
+use std::cmp::Ordering;
+
 use uuid::Uuid;
 
 use super::define::killed;
@@ -87,11 +89,27 @@ impl Draft<'_> {
     /// told again what each is to be, and says what it knows nothing of.
     pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Option<Token>)]) -> Reply {
         for (id, seen) in held {
-            if let Some(instance) = self.on(runner, id).filter(|known| *seen < known.token) {
-                self.send(self.command_anew(&instance, runner));
+            let Some(instance) = self.on(runner, id) else { continue };
+            match seen.cmp(&instance.token) {
+                Ordering::Less => self.send(self.command_anew(&instance, runner)),
+                // A failover may have dropped the answer.
+                Ordering::Equal if awaits(&instance) => self.send(self.command_anew(&instance, runner)),
+                Ordering::Equal => {}
+                Ordering::Greater => self.overrule(&instance, *seen),
             }
         }
         Reply::Done
+    }
+
+    /// The runner has obeyed a command that a failover of the store has dropped. It is told above that what the instance is
+    /// to be; what obeyed more than its start has begun.
+    pub(super) fn overrule(&mut self, instance: &Instance, seen: Option<Token>) {
+        self.began(&instance.id, None);
+        let token = self.token_after(seen);
+        self.push(Event::Overruled { instance: instance.id.clone(), token });
+        let known = self.agent.instances.get(&instance.id);
+        let command = known.and_then(|known| self.command_anew(known, known.runner.as_deref()?));
+        self.send(command);
     }
 
     /// What makes an instance on the runner what it is to be, under the token of what the runner was told last: where that
@@ -237,6 +255,11 @@ impl Draft<'_> {
         }
         self.bid_next();
     }
+}
+
+/// Whether nothing goes on before its runner says that it has done what it was told.
+fn awaits(instance: &Instance) -> bool {
+    instance.state == State::Freezing || instance.spill == Some(Spill::Ordered)
 }
 
 pub(super) fn failed(reason: &str) -> Exit {

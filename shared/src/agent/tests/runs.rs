@@ -167,6 +167,61 @@ fn a_run_that_its_runner_did_not_hold_yet_is_asked_after_and_not_given_up() {
     assert_eq!(world.end_of(&run), ("error".to_owned(), "its runner knows nothing of it".to_owned()));
 }
 
+/// The wait and the freeze are gone with the failover, and the runner has obeyed: nobody else would let the run go on.
+#[test]
+fn what_a_runner_obeyed_and_a_failover_dropped_is_overruled() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let later = |token: Token| Token { number: token.number + 3, ..token };
+    // More than its start was told to it, so it has begun.
+    let seen = later(world.token(&run));
+    assert_overruled(&mut world, holds("r1", &run, Some(seen)), &run, (seen, "thaw"));
+    assert_eq!(world.state(&run), State::Running);
+    // A former owner's command may be on its way still when the runner says what it holds.
+    let report = |world: &World, token, what| {
+        let (instance, runner) = (world.instance(&run).id.clone(), "r1".to_owned());
+        Command::Report { instance, token, runner, what }
+    };
+    let seen = later(world.token(&run));
+    let late = report(&world, seen, Report::Frozen);
+    assert_overruled(&mut world, late, &run, (seen, "thaw"));
+    world.wait(&run, 1, webhook_filter());
+    let token = world.token(&run);
+    world.report(&run, token, Report::Frozen).unwrap();
+    let seen = later(token);
+    let late = report(&world, seen, Report::Thawed);
+    assert_overruled(&mut world, late, &run, (seen, "freeze"));
+    assert_eq!(world.state(&run), State::Frozen);
+    let (known, told) = (world.token(&run), world.told.len());
+    world.must(holds("r1", &run, Some(known)));
+    assert_eq!(world.told.len(), told, "it is as it is to be");
+}
+
+/// What the runner has answered is gone with the failover.
+#[test]
+fn a_runner_is_asked_again_for_an_answer_that_a_run_waits_for() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let token = world.token(&run);
+    world.report(&run, token, Report::Started { pid: None }).unwrap();
+    world.wait(&run, 1, webhook_filter());
+    let (token, told) = (world.token(&run), world.told.len());
+    world.must(holds("r1", &run, Some(token)));
+    assert_eq!((world.told.len(), *said(&world).last().unwrap()), (told + 1, "freeze"));
+    world.report(&run, token, Report::Frozen).unwrap();
+    world.must(holds("r1", &run, Some(token)));
+    assert_eq!(world.told.len(), told + 1);
+}
+
+fn assert_overruled(world: &mut World, told: Command, run: &InstanceId, (seen, by): (Token, &str)) {
+    let count = world.told.len();
+    world.must(told);
+    assert_eq!((world.told.len(), *said(world).last().unwrap()), (count + 1, by));
+    assert!(world.token(run) > seen);
+}
+
 /// What a runner answers that knows nothing of a run.
 fn gone() -> Report {
     let reason = Some("its runner knows nothing of it".to_owned());
@@ -206,13 +261,17 @@ fn what_a_runner_was_told_last_and_has_not_heard_is_sent_again() {
     assert_repeats(&mut world, &run, thawed);
 }
 
-/// The command that a run's runner was given last comes again if it has seen less, and only then.
+/// The command that a run's runner was given last comes again if it has seen less, or if the run waits for its answer, and
+/// only then.
 fn assert_repeats(world: &mut World, run: &InstanceId, less: Token) {
     let (last, count) = (world.told.last().cloned(), world.told.len());
     let now = world.instance(run).clone();
     world.must(holds("r1", run, Some(now.token.unwrap())));
+    let awaited = usize::from(now.state == State::Freezing);
+    assert_eq!(world.told.len(), count + awaited, "it has all of it");
+    let count = world.told.len();
     world.must(holds("r2", run, Some(less)));
-    assert_eq!(world.told.len(), count, "it has all of it, or another one says so");
+    assert_eq!(world.told.len(), count, "another one says so");
     world.must(holds("r1", run, Some(less)));
     assert_eq!(world.told.len(), count + 1);
     assert_eq!(world.told.last().cloned(), last);

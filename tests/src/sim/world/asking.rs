@@ -167,7 +167,7 @@ impl World {
         // Of a change of mind nobody gives up: a late one would come after the next.
         let call = &self.history[open.operation].call;
         let insists = matches!(waiting.client.role, Role::Sender { .. } | Role::Ringer(_))
-            || matches!(call, Call::Redefine { .. });
+            || matches!(call, Call::Pause { .. } | Call::Redefine { .. });
         if !calm && !insists && open.repeats > REPEATS {
             return self.close(client, Outcome::Unknown);
         }

@@ -92,7 +92,8 @@ enum Event {
     /// Runners give signs of life, and one of them for the workers.
     Beat,
     ContainerDeath,
-    /// All machines have stood still for a while: their walls are ahead, and nothing else has gone on.
+    /// All machines have stood still for a while: their walls are ahead, and nothing else has gone on. Once: who starts
+    /// after that is ahead of the others by as much, and they wait for it when they take over.
     Sleep,
     Command {
         client: usize,
@@ -364,7 +365,6 @@ impl World {
                 let span = self.dice("sleep").u64(1_000..60_000);
                 self.trace.note(self.now, format_args!("all machines have slept for {span} ms"));
                 self.slept += span;
-                self.soon("sleep", self.config.faults.sleep, Event::Sleep);
             }
             Event::Command { client, command } => self.command(client, command),
             Event::Ended { client, instance } => self.container_is_through(client, instance),
@@ -414,7 +414,11 @@ impl World {
     /// Looks whether everything has drained, some time after all was healed.
     fn look_whether_over(&mut self) {
         let done = self.clients.iter().all(|waiting| waiting.done);
-        let done = done && self.runs_left().is_empty();
+        if done && !self.runs_left().is_empty() {
+            // One that had not heard of a failover may have answered as of what that has dropped.
+            self.wake_clients(|client| matches!(client.role, Role::Starter { moods: Some(_), .. }));
+            return self.after(1_000_000, Event::Look);
+        }
         if done && !self.tasks_left().is_empty() {
             // Theirs again once the lease of who they were has ended.
             self.wake_clients(|client| matches!(client.role, Role::Worker { .. }));

@@ -12,6 +12,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::lists::List;
+use super::read::id_of;
 use super::swarm::member_json;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
@@ -178,10 +179,6 @@ impl Service {
 fn not_kept(version: Uuid) -> Refusal {
     let sentence = format!("no version {version} is kept; context-history lists those that are");
     Refusal::new(Code::NotFound, sentence)
-}
-
-fn id_of(version: &Value, field: &str) -> Option<Uuid> {
-    version[field].as_str().and_then(|id| Uuid::try_parse(id).ok())
 }
 
 /// The texts of a stored profile.

@@ -66,6 +66,11 @@ pub(super) fn task_shape(body: Value) -> Value {
     wire::shown(body, &["agentId"])
 }
 
+/// The id that a document has in a field.
+pub(super) fn id_of(document: &Value, field: &str) -> Option<Uuid> {
+    document[field].as_str().and_then(|id| Uuid::try_parse(id).ok())
+}
+
 pub(super) fn not_joined() -> Refusal {
     Refusal::new(Code::NotJoined, "you are not a member of this swarm yet; call join-swarm first")
 }

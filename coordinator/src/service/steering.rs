@@ -13,6 +13,7 @@ use skein_shared::time::Timestamp;
 use tracing::Instrument;
 use uuid::Uuid;
 
+use super::read::id_of;
 use super::unread::{Carries, Delivery, Lost, Unread};
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
@@ -124,7 +125,7 @@ impl Service {
     async fn word(&self, who: &Principal, body: &Value) -> Value {
         let mut word =
             json!({ "taskId": body["taskId"], "content": body["content"], "createdAt": body["createdAt"] });
-        if let Some(from) = id(&body["fromAgentId"])
+        if let Some(from) = id_of(body, "fromAgentId")
             && let Ok(Some(member)) = self.member(who, from).await
         {
             word["from"] = member["name"].clone();
@@ -135,11 +136,7 @@ impl Service {
 
 fn untold(message: Uuid, body: &Value) -> Option<Untold> {
     let since = Timestamp::parse_iso(body["createdAt"].as_str()?)?;
-    Some(Untold { message, task: id(&body["taskId"])?, since })
-}
-
-fn id(value: &Value) -> Option<Uuid> {
-    Uuid::try_parse(value.as_str()?).ok()
+    Some(Untold { message, task: id_of(body, "taskId")?, since })
 }
 
 impl Caller {

@@ -41,7 +41,7 @@ pub(super) struct Machine {
     /// When a freeze that failed is tried again.
     freeze_again: Option<Instant>,
     /// Whether the runner has no lease.
-    silent: watch::Receiver<bool>,
+    pub(super) silent: watch::Receiver<bool>,
 }
 
 /// Starts an instance, lives with it to its end and gives that, as [`Machine::run`] does.
@@ -86,7 +86,7 @@ async fn begin(shared: &Shared, row: &mut Row, inbox: &mut Inbox) -> Result<(Han
 }
 
 /// Returns when a start is not wanted any more, with the token of that word and the reason.
-async fn given_up(inbox: &mut Inbox, first: Token) -> (Token, String) {
+pub(super) async fn given_up(inbox: &mut Inbox, first: Token) -> (Token, String) {
     loop {
         match inbox.recv().await {
             Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
@@ -279,21 +279,6 @@ impl Machine {
         }
     }
 
-    /// What follows may run elsewhere by now if the runner has lost its lease, so it begins only with one. Gives the reason
-    /// if it is not wanted any more.
-    async fn waits_for_lease(&mut self) -> Result<(), String> {
-        let mut silent = self.silent.clone();
-        tokio::select! {
-            biased;
-            // Its sender lives in `shared`.
-            _ = silent.wait_for(|silent| !silent) => Ok(()),
-            (token, reason) = given_up(&mut self.inbox, self.row.token) => {
-                self.row.token = token;
-                Err(reason)
-            }
-        }
-    }
-
     async fn follow(&mut self, order: Order) -> Followed {
         if !Shared::takes(&mut self.row, &order) {
             return Followed::On;
@@ -321,15 +306,6 @@ impl Machine {
             }
         }
         Followed::On
-    }
-
-    async fn follow_lease(&mut self) {
-        let silent = *self.silent.borrow_and_update();
-        match self.row.state {
-            State::Running if silent => self.silence().await,
-            State::Silenced if !silent => self.wake(None).await,
-            _ => {}
-        }
     }
 
     /// Only a running instance may be touched: in a frozen one nothing would go on, and its lease may be over.
@@ -370,22 +346,8 @@ impl Machine {
         self.shared.save(&self.row, Some(What::Frozen)).await;
     }
 
-    async fn silence(&mut self) {
-        if let Err(problem) = self.hold().await {
-            // It may not run on beyond the lease: elsewhere another may take its place.
-            tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");
-            self.row.reason = format!("it could not be frozen when the runner's lease ended: {problem}");
-            // Its exit is taken as that of any other.
-            self.kill().await;
-            return;
-        }
-        tracing::warn!(instance = self.instance(), "frozen: the runner's lease was not renewed");
-        self.row.state = State::Silenced;
-        self.shared.save(&self.row, None).await;
-    }
-
     /// The endpoint first: what comes between the two is kept for later.
-    async fn hold(&self) -> Result<(), Failure> {
+    pub(super) async fn hold(&self) -> Result<(), Failure> {
         self.endpoint.hold();
         let frozen = self.shared.engine.freeze(&self.handle).await;
         if frozen.is_err() {
@@ -409,7 +371,7 @@ impl Machine {
 
     /// Answers first, then the process: a client that wakes up looks at its timers before it looks at its
     /// socket, and must find the answer there.
-    async fn wake(&mut self, report: Option<What>) {
+    pub(super) async fn wake(&mut self, report: Option<What>) {
         self.endpoint.release();
         if report.is_some() {
             self.endpoint.answered(ANSWER).await;

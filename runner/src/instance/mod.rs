@@ -9,6 +9,7 @@ mod log;
 mod machine;
 mod reconcile;
 mod shared;
+mod silence;
 mod sleeper;
 mod spec;
 pub mod stage;

@@ -9,14 +9,7 @@ use super::*;
 /// Asked for again it would be as long again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_too_long_to_pass_on_is_refused_and_not_asked_for_again() {
-    let face = Face::open().await;
-    let coordinator = Coordinator::open(&face.url(), 3000).await;
-    let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; sleep 1000");
-    bed.run(&coordinator, TOKEN);
-    coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start(id(3), 1)).await;
-    let door = bed.written("door").await;
-    let (url, secret) = door.trim().split_once(' ').unwrap();
+    let Indoors { face, coordinator: _coordinator, mut bed, url, secret } = Indoors::new().await;
     let body = r#"{"jsonrpc":"2.0","id":"mine","method":"tools/call"}"#;
     let call = reqwest::Client::new().post(url).bearer_auth(secret).body(body).send().await.unwrap();
     face.requests(1).await;

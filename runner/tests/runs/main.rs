@@ -107,16 +107,32 @@ async fn no_program_gives_an_agent_more_rights_than_it_was_started_with() {
     bed.leave().await.unwrap();
 }
 
+/// An instance (the third) that has told where its endpoint is, and what opens it.
+struct Indoors {
+    face: Face,
+    coordinator: Coordinator,
+    bed: Bed,
+    url: String,
+    secret: String,
+}
+
+impl Indoors {
+    async fn new() -> Self {
+        let face = Face::open().await;
+        let coordinator = Coordinator::open(&face.url(), 3000).await;
+        let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; echo ready; sleep 1000");
+        bed.run(&coordinator, TOKEN);
+        coordinator.until("registration", |state| state.registrations.len() == 1).await;
+        coordinator.say(start(id(3), 1)).await;
+        let door = bed.written("door").await;
+        let (url, secret) = door.trim().split_once(' ').unwrap();
+        Self { face, coordinator, bed, url: url.to_owned(), secret: secret.to_owned() }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_endpoint_demands_the_secret_and_shows_the_access_token() {
-    let face = Face::open().await;
-    let coordinator = Coordinator::open(&face.url(), 3000).await;
-    let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; echo ready; sleep 1000");
-    bed.run(&coordinator, TOKEN);
-    coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start(id(3), 1)).await;
-    let door = bed.written("door").await;
-    let (url, secret) = door.trim().split_once(' ').unwrap();
+    let Indoors { face, coordinator, mut bed, url, secret } = Indoors::new().await;
 
     let client = reqwest::Client::new();
     let call =

@@ -8,6 +8,7 @@ mod apply;
 mod command;
 mod decide;
 mod definition;
+mod due;
 mod effects;
 mod event;
 mod finished;

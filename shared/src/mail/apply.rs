@@ -70,8 +70,11 @@ impl Entity for Mail {
     }
 
     fn asked(command: &Command) -> Option<Command> {
+        let Command::Register { .. } = command else { return None };
         let mut asked = command.clone();
-        asked.by()?.lead = false;
+        if let Command::Register { by, .. } = &mut asked {
+            by.lead = false;
+        }
         Some(asked)
     }
 

@@ -30,16 +30,6 @@ pub enum Command {
     Tick,
 }
 
-impl Command {
-    /// Who asks for it, where the service says whether that is the lead.
-    pub(super) fn by(&mut self) -> Option<&mut Caller> {
-        match self {
-            Self::Register { by, .. } => Some(by),
-            _ => None,
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {

@@ -228,17 +228,23 @@ async fn what_a_session_watches_takes_no_place_of_a_wait() {
     face.facts(&worker, "wait", json!({ "timeout_s": 0 })).await;
 }
 
+/// A task that a session of the worker watches, and how many topics were awaited before.
+async fn watched(face: &Face, lead: &Agent, worker: &Agent) -> (Value, usize) {
+    let task = face.facts(lead, "send-task", json!({ "task": "long work" })).await["task"]["id"].clone();
+    let session = open(&face.router, worker).await;
+    let uri = format!("skein://tasks/{}", task.as_str().unwrap());
+    let before = face.awaited();
+    let answer = subscribe(face, worker, &session, &uri).await;
+    assert!(answer["error"].is_null(), "{answer}");
+    face.until_awaited(|topics| topics > before).await;
+    (task, before)
+}
+
 /// A message is a sign of life to rmcp, so a session that is told things would not end by itself.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_nobody_has_been_there_for_is_told_nothing_more() {
     let (face, lead, worker) = swarm().await;
-    let task = face.facts(&lead, "send-task", json!({ "task": "long work" })).await["task"]["id"].clone();
-    let session = open(&face.router, &worker).await;
-    let uri = format!("skein://tasks/{}", task.as_str().unwrap());
-    let before = face.awaited();
-    let answer = subscribe(&face, &worker, &session, &uri).await;
-    assert!(answer["error"].is_null(), "{answer}");
-    face.until_awaited(|topics| topics > before).await;
+    let (task, before) = watched(&face, &lead, &worker).await;
     tokio::time::sleep(Duration::from_secs(3601)).await;
     face.facts(&lead, "cancel-task", json!({ "taskId": task })).await;
     // Long enough for it to have told that, and to look again.
@@ -250,12 +256,7 @@ async fn a_session_that_nobody_has_been_there_for_is_told_nothing_more() {
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_token_was_revoked_is_told_nothing_more() {
     let (face, lead, worker) = swarm().await;
-    let task = face.facts(&lead, "send-task", json!({ "task": "long work" })).await["task"]["id"].clone();
-    let session = open(&face.router, &worker).await;
-    let uri = format!("skein://tasks/{}", task.as_str().unwrap());
-    let before = face.awaited();
-    subscribe(&face, &worker, &session, &uri).await;
-    face.until_awaited(|topics| topics > before).await;
+    let (task, before) = watched(&face, &lead, &worker).await;
     let operator = face.agent("operator", Role::Operator);
     let operator = face.access.identify(&operator.token).await.unwrap();
     face.access.revoke(&operator, Of::Agent(worker.id), Duration::from_secs(60)).await.unwrap();

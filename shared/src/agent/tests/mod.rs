@@ -3,6 +3,7 @@
 mod blobs;
 mod calls;
 mod letters;
+mod outlasting;
 mod queue;
 mod random;
 mod reruns;

@@ -5,6 +5,7 @@
 //! find the owners of others ([`trips`]), lanes and timers carry out what entities want ([`pumps`]). What the shell of
 //! the real node does between them is written down here again, and as little as possible.
 
+mod clock;
 mod desks;
 mod leases;
 mod pumps;
@@ -19,7 +20,6 @@ use serde_json::Value;
 use skein_coordinator::cluster::member::Member;
 use skein_coordinator::cluster::steward::{Question, Steward};
 use skein_coordinator::cluster::table::Known;
-use skein_coordinator::entity::Time;
 use skein_coordinator::entity::line::Outcome;
 use skein_coordinator::outbox::lanes::{Ended, Lanes, Name};
 use skein_coordinator::store::redis::held::Slots;
@@ -35,6 +35,7 @@ use uuid::Uuid;
 
 use super::config::{Broken, Config};
 use super::hosted::{Asked, Back, Found};
+use clock::Clock;
 use desks::Desked;
 use trips::{Gather, Rpc, Trip};
 
@@ -279,29 +280,6 @@ struct Wakes {
     again: bool,
 }
 
-/// Time that never goes back, as `entity/clock.rs` has it, and that on the wall, which goes on while the machine sleeps.
-pub struct Clock {
-    begun: Instant,
-    wall: u64,
-    /// For how long the machine had slept when it began, and for how long it has by now, milliseconds.
-    had_slept: u64,
-    pub slept: u64,
-    /// It has no wall.
-    broken: bool,
-}
-
-impl Clock {
-    fn now(&self, now: Instant) -> Timestamp {
-        Timestamp(self.wall) + (now - self.begun)
-    }
-
-    fn time(&self, now: Instant) -> Time {
-        let now = self.now(now);
-        let slept = if self.broken { 0 } else { self.slept - self.had_slept };
-        Time { now, wall: Timestamp(now.0 + slept) }
-    }
-}
-
 pub struct Node {
     pub index: usize,
     pub me: Member,
@@ -365,13 +343,7 @@ impl Node {
             broken: config.broken,
             look: config.look,
             rng,
-            clock: Clock {
-                begun: now,
-                wall,
-                had_slept: slept,
-                slept,
-                broken: config.broken == Some(Broken::SchedulesHaveNoWall),
-            },
+            clock: Clock::start(config, now, wall, slept),
             now,
             outs: Vec::new(),
             next: 0,

@@ -231,15 +231,16 @@ impl<E: Entity, T> Desk<E, T> {
         Begun::Batch(batch)
     }
 
-    /// How many the next batch takes. Beside a batch under way it is half of all, so that both are alike: while the store
-    /// has the one, the other is answered, decided and sent. A large one and a small one in turn would have either side
-    /// wait for the other.
+    /// How many the next batch takes: half of all, so that two alike are under way. While the store has the one, the other
+    /// is answered, decided and sent. A large one and a small one in turn, or one of all, would have either side wait for
+    /// the other.
     fn share(&self) -> usize {
-        if self.in_flight.is_empty() {
-            return BATCH;
-        }
         let under_way: usize = self.in_flight.iter().map(|batch| batch.answers.len()).sum();
-        (under_way + self.waiting.len()).div_ceil(2).clamp(FEW, BATCH)
+        let all = under_way + self.waiting.len();
+        if under_way == 0 && all < 2 * FEW {
+            return all;
+        }
+        all.div_ceil(2).clamp(FEW, BATCH)
     }
 
     /// What needs no commit of its own is answered as soon as what it was read from is committed.

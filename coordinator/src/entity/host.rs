@@ -253,7 +253,7 @@ impl<E: Entity> Host<E> {
             }
             Message::Die => return Step::Die,
         }
-        self.begin_all();
+        self.begin_all(myself);
         self.end_if_over(myself);
         Step::GoOn
     }
@@ -267,25 +267,37 @@ impl<E: Entity> Host<E> {
         let turned_away = self.desk.take_in(commands);
         self.answer(turned_away);
         if !self.gathering && self.desk.is_quiet() {
-            self.begin_all();
+            self.begin_all(myself);
         }
         self.end_if_over(myself);
-        if !self.gathering && self.desk.is_waiting() {
-            self.gathering = true;
-            let _ = myself.cast(Message::Gather);
+        if self.desk.is_waiting() {
+            self.gather(myself);
         }
         Step::GoOn
     }
 
-    /// Decides what waits, batch by batch, as far as there is room on the way to the store.
-    fn begin_all(&mut self) {
-        while self.desk.should_begin() {
-            self.begin();
+    fn gather(&mut self, myself: &ActorRef<Message<E>>) {
+        if !self.gathering {
+            self.gathering = true;
+            let _ = myself.cast(Message::Gather);
         }
     }
 
-    /// Decides what waits, up to one batch, and sends it to the store.
-    fn begin(&mut self) {
+    /// Decides what waits, as far as there is room on the way to the store: one batch at a time, for the store shall have
+    /// it before the next is decided.
+    fn begin_all(&mut self, myself: &ActorRef<Message<E>>) {
+        while self.desk.should_begin() {
+            if self.begin() {
+                if self.desk.should_begin() {
+                    self.gather(myself);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Decides what waits, up to one batch, and sends it to the store. Whether there was anything to send.
+    fn begin(&mut self) -> bool {
         let begun = self.desk.begin(self.shared.clock.time(), Uuid::now_v7());
         let alarm = self.desk.entity().alarm();
         self.vitals.note(self.desk.entity(), alarm.as_deref());
@@ -296,8 +308,12 @@ impl<E: Entity> Host<E> {
                 error!(entity = %self.key, "an entity failed at a request, dies and loads afresh");
                 self.answer(answers);
             }
-            Begun::Batch(batch) => self.send(batch),
+            Begun::Batch(batch) => {
+                self.send(batch);
+                return true;
+            }
         }
+        false
     }
 
     fn send(&mut self, batch: Arc<Batch>) {

@@ -55,6 +55,30 @@ async fn what_comes_behind_a_batch_is_divided_so_that_two_alike_are_under_way() 
     assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, eleven, and nine");
 }
 
+#[tokio::test(start_paused = true)]
+async fn many_who_come_together_are_divided_so_that_the_store_has_some_while_the_rest_are_decided_for() {
+    let node = node();
+    let version = async || {
+        let key = EntityKey::of(Kind::Memory, &swarm());
+        node.store.load(&key).await.unwrap().version
+    };
+    let together = async |count: u64| {
+        let asked: Vec<_> =
+            (0..count).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))).collect();
+        let mut totals = Vec::new();
+        for asked in asked {
+            totals.push(asked.await.unwrap().unwrap());
+        }
+        totals
+    };
+    together(4).await;
+    let before = version().await;
+    assert_eq!(together(15).await, (5..=19).collect::<Vec<_>>());
+    assert_eq!(version().await, Version(before.0 + 1), "few were divided");
+    assert_eq!(together(20).await, (20..=39).collect::<Vec<_>>());
+    assert_eq!(version().await, Version(before.0 + 3), "ten and ten");
+}
+
 /// Whoever is alone waits for nobody; those who come together are decided for together.
 #[tokio::test(start_paused = true)]
 async fn who_asks_alone_is_decided_for_at_once_and_who_comes_among_others_with_them() {

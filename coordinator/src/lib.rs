@@ -20,6 +20,7 @@ pub mod oauth;
 pub mod outbox;
 pub mod projection;
 pub mod runners;
+pub mod runtime;
 pub mod service;
 pub mod slack;
 pub mod store;

@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
 use skein_coordinator::mcp::server::{QUIET, SILENT};
+use skein_coordinator::runtime;
 use skein_runner::telemetry::Telemetry;
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
@@ -42,7 +43,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let quiet = if cli.serves() { QUIET } else { SILENT };
     let filter =
         EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{quiet}")));
-    let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;
+    let runtime = runtime::start().context("no runtime could be started")?;
     runtime.block_on(async {
         let _telemetry = Telemetry::start("skein", filter)?;
         Ok(cli.run().await?)

@@ -22,6 +22,7 @@ use harness::report::{Report, Results};
 use harness::{chart, compare, table};
 use options::Options;
 use skein::witness;
+use skein_coordinator::runtime;
 
 #[derive(Parser)]
 #[command(name = "skein-bench", about = "Measures Skein beside limits and peers.")]
@@ -86,14 +87,15 @@ fn main() -> Result<()> {
             Ok(())
         }
         Command::Compare { before, now } => compare::print(&Results::read(&before)?, &Results::read(&now)?),
-        Command::Witness(load) => runtime()?.block_on(witness::work(load)),
-        Command::Serve { server } => runtime()?.block_on(probes::serve(server)),
+        Command::Witness(load) => runtime::start()?.block_on(witness::work(load)),
+        // As whoever writes a bare server has it.
+        Command::Serve { server } => tokio::runtime::Runtime::new()?.block_on(probes::serve(server)),
         Command::Run { names, json, charts, work, quick, without_peers, only, update } => {
             std::fs::create_dir_all(&work).with_context(|| format!("{} cannot be made", work.display()))?;
             std::fs::create_dir_all(&charts)?;
             let options =
                 Options { only, update, ..Options::new(work.canonicalize()?, quick, without_peers) };
-            let results = runtime()?.block_on(run(&names, &options));
+            let results = runtime::start()?.block_on(run(&names, &options));
             let _ = std::fs::remove_dir_all(&options.folder);
             let results = results?;
             if let Some(folder) = json.parent() {
@@ -107,10 +109,6 @@ fn main() -> Result<()> {
             Ok(())
         }
     }
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
 async fn run(names: &[String], options: &Options) -> Result<Results> {

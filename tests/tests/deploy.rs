@@ -217,6 +217,10 @@ fn every_unit_waits_until_its_program_says_that_it_works_and_has_time_to_end() {
             set.and_then(|seconds| seconds.parse::<u64>().ok())
         };
         assert!(lines.iter().any(|line| line == "Type=notify"), "{command:?}");
+        assert_eq!(seconds("LimitNOFILE"), Some(524_288), "{command:?}: systemd would give it 1,024");
+        let runs_agents = command[0] == "skein-runner" || command[1] == "up";
+        let after = lines.iter().find(|line| line.starts_with("After=")).unwrap();
+        assert_eq!(after.contains("docker.service"), runs_agents, "{command:?}");
         // Longer than a drain may take: four steps of 20 s, of which the end of a runner has 15 s more.
         let least = if command[1] == "up" { 95 } else { 80 };
         assert!(seconds("TimeoutStopSec").is_some_and(|limit| limit > least), "{command:?}");

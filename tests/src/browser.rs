@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -21,13 +22,15 @@ use tokio_websockets::{ClientBuilder, Limits, MaybeTlsStream, Message, WebSocket
 const LIMIT: Duration = Duration::from_secs(90);
 /// The file in which the browser writes down where it listens is looked for this often.
 const LOOK: Duration = Duration::from_millis(50);
+/// Longest that its processes may take to be gone.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// A browser with one page. It ends when it is dropped.
 pub struct Browser {
-    _child: Child,
-    _folder: TempDir,
+    child: Child,
+    folder: TempDir,
     outgoing: tokio::sync::Mutex<SplitSink<Socket, Message>>,
     heard: Arc<Heard>,
     number: AtomicU64,
@@ -62,6 +65,8 @@ impl Browser {
             .args(["--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-port=0"])
             .arg(format!("--user-data-dir={}", folder.path().display()))
             .arg("about:blank")
+            .env("TMPDIR", folder.path())
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -79,8 +84,8 @@ impl Browser {
         let (heard, (loaded, loads)) = (Arc::<Heard>::default(), watch::channel(0));
         tokio::spawn(listen(incoming, Arc::clone(&heard), loaded));
         let mut browser = Self {
-            _child: child,
-            _folder: folder,
+            child,
+            folder,
             outgoing: tokio::sync::Mutex::new(outgoing),
             heard,
             number: AtomicU64::new(0),
@@ -276,6 +281,18 @@ impl Browser {
 }
 
 /// Where the browser listens, as it writes it into its folder.
+impl Drop for Browser {
+    /// Ends the browser with the processes that it has started, which write into its folder until they are gone.
+    fn drop(&mut self) {
+        let Some(group) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else { return };
+        let _ = kill_process_group(group, Signal::KILL);
+        let began = Instant::now();
+        while std::fs::remove_dir_all(self.folder.path()).is_err() && began.elapsed() < FAREWELL {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
 async fn listens(folder: &Path) -> Result<String> {
     loop {
         if let Ok(text) = std::fs::read_to_string(folder.join("DevToolsActivePort"))

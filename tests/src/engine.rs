@@ -18,7 +18,7 @@ use crate::up::{Folder, binary};
 const LIMIT: Duration = Duration::from_secs(30);
 /// `/proc` and logs announce nothing, so they are looked at this often.
 const LOOK: Duration = Duration::from_millis(5);
-const PROGRAMS: [&str; 9] = ["cat", "dd", "head", "id", "ls", "setsid", "sh", "sleep", "yes"];
+const PROGRAMS: [&str; 10] = ["cat", "dd", "env", "head", "id", "ls", "setsid", "sh", "sleep", "yes"];
 
 /// Which engine, and how it freezes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

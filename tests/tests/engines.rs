@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use skein_runner::container::Exec;
+use skein_runner::container::tree::{self, Process};
+use skein_runner::container::{Exec, Handle};
 use skein_tests::engine::{Bed, Kind};
 use skein_tests::stage::{are_frozen, are_running};
 
@@ -87,6 +88,45 @@ async fn what_broke_away_ends_with_the_instance(kind: Kind) -> Result<()> {
     bed.engine().wait(&handle).await;
     bed.engine().kill(&handle).await?;
     ensure!(bed.tree("a-1").is_empty(), "{:?}", bed.tree("a-1"));
+    bed.close().await
+}
+
+/// A daemon whose parent has ended, in a session of its own and with nothing of its environment left.
+async fn start_daemon(bed: &mut Bed, then: &str) -> Result<(Handle, impl Fn() -> Vec<Process> + use<>)> {
+    // Nobody else on the machine sleeps as long.
+    let time = format!("1000.{}", uuid::Uuid::new_v4().as_u128() % 1_000_000_000);
+    let script = format!("(setsid env -i /bin/sleep {time} &); echo up; {then}");
+    let handle = bed.start("a-1", &script).await?;
+    Ok((handle, move || tree::all().into_iter().filter(|process| sleeps(process, &time)).collect()))
+}
+
+fn sleeps(process: &Process, time: &str) -> bool {
+    let words = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    words == format!("/bin/sleep\0{time}\0").as_bytes()
+}
+
+async fn a_daemon_is_frozen_and_killed_with_the_instance(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let (handle, daemons) = start_daemon(&mut bed, "sleep 1000; true").await?;
+    bed.until("it runs", || daemons().len() == 1).await?;
+    bed.engine().freeze(&handle).await?;
+    ensure!(are_frozen(&daemons()), "{:?}", daemons());
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    ensure!(daemons().is_empty(), "{:?}", daemons());
+    bed.close().await
+}
+
+async fn a_daemon_ends_with_the_first_process(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let script = "trap 'exit 3' TERM; while :; do sleep 0.02; done";
+    let (handle, daemons) = start_daemon(&mut bed, script).await?;
+    bed.until("it runs", || daemons().len() == 1).await?;
+    bed.engine().ask(&handle).await?;
+    let exit = bed.engine().wait(&handle).await;
+    ensure!(exit.code == Some(3), "{exit:?}");
+    bed.engine().kill(&handle).await?;
+    ensure!(daemons().is_empty(), "{:?}", daemons());
     bed.close().await
 }
 
@@ -195,6 +235,8 @@ macro_rules! promised {
             a_request_to_end_reaches_the_whole_group,
             whoever_is_deaf_to_the_request_is_killed,
             what_broke_away_ends_with_the_instance,
+            a_daemon_is_frozen_and_killed_with_the_instance,
+            a_daemon_ends_with_the_first_process,
             the_next_process_of_the_runner_takes_over,
             what_is_known_by_its_id_alone_is_swept,
             a_start_that_fails_leaves_nothing,

@@ -67,7 +67,7 @@ impl Isolation {
                 "Each instance runs as a user of its own, with limits of its own. This kernel has no Landlock: what others leave open to every user, an instance may read and write."
             }
             Self::Landlock => {
-                "Landlock keeps instances from the data folder and from each other's files, and lets them write into their own folders alone. What else this user may read they can read; how many processes they start is not limited, since they share this user."
+                "Landlock keeps instances from the data folder and from each other's files, and lets them write into their own folders alone. What else this user may read they can read; how many processes they start is not limited, since they share this user. Landlock does not close sockets: what listens on one that this user may open, such as its systemd or Docker, does for them what they may not."
             }
             Self::None => {
                 "Agents run as this user and can read its files, the data folder among them: this kernel has no Landlock, and the runner is not root. Run agents that you trust, or start the runner as root."

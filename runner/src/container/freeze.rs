@@ -47,8 +47,9 @@ pub async fn kill(handle: &Handle) -> Result<(), Failure> {
     // What starts processes without end would outrun those who only kill: stopped ones start none, and count still
     // against the limit of their user. Those that are not stopped in time are killed all the same.
     until(handle, PATIENCE, stop_all).await;
+    // Children before their parents, by which they are known.
     let gone = until(handle, PATIENCE, |members| {
-        members.iter().for_each(|process| send(process, Signal::KILL));
+        members.iter().rev().for_each(|process| send(process, Signal::KILL));
         members.is_empty()
     });
     if gone.await {

@@ -7,6 +7,7 @@ pub mod docker;
 pub mod engines;
 mod exec;
 pub mod freeze;
+mod init;
 pub mod limits;
 pub mod process;
 pub mod shim;

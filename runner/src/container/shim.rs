@@ -4,7 +4,7 @@
 //! control group (so that no descendant is ever outside), begin a session, close folders, take on limits, drop to
 //! the instance's user. Code between `fork` and `exec` in a program with threads would need `unsafe`; instead the
 //! runner starts itself with the subcommand `exec-agent`, which does them in a process without threads and
-//! then becomes the agent under the same pid.
+//! then becomes the agent under the same pid, or stays above it as its [`init`].
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::fs::Mode;
 
-use super::{cgroup, confine, limits};
+use super::{cgroup, confine, init, limits};
 
 /// Exit status of a start that failed before the agent's program ran; env(1) has the same.
 pub const FAILED: u8 = 125;
@@ -51,15 +51,16 @@ pub struct ExecAgent {
     command: Vec<String>,
 }
 
-/// Turns this process into an agent. It returns only when that failed, after it has said why on stderr,
-/// which is the instance's log.
+/// Turns this process into an agent, or into its [`init`], which returns how the agent ended. Otherwise it returns only
+/// when that failed, after it has said why on stderr, which is the instance's log.
 pub fn exec_agent(agent: &ExecAgent) -> ExitCode {
-    let problem = match prepare(agent) {
-        Ok(()) => become_agent(agent),
-        Err(problem) => problem,
-    };
-    eprintln!("skein: the agent was not started: {problem}");
-    ExitCode::from(FAILED)
+    match prepare(agent).and_then(|()| become_agent(agent)) {
+        Ok(ended) => ended,
+        Err(problem) => {
+            eprintln!("skein: the agent was not started: {problem}");
+            ExitCode::from(FAILED)
+        }
+    }
 }
 
 fn prepare(agent: &ExecAgent) -> Result<(), String> {
@@ -82,26 +83,26 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     agent.limits.apply()
 }
 
-fn become_agent(agent: &ExecAgent) -> String {
+fn become_agent(agent: &ExecAgent) -> Result<ExitCode, String> {
     // The instance's user need not reach the folder of this program, so it is run by its descriptor.
-    let own = match agent.own.then(|| File::open("/proc/self/exe")).transpose() {
-        Ok(own) => own,
-        Err(error) => return format!("this program cannot be opened: {error}"),
-    };
+    let own = agent.own.then(|| File::open("/proc/self/exe")).transpose();
+    let own = own.map_err(|error| format!("this program cannot be opened: {error}"))?;
     let by_descriptor = own.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
     let (program, arguments) = match (&by_descriptor, agent.command.split_first()) {
         (Some(program), _) => (program, agent.command.as_slice()),
         (None, Some((program, arguments))) => (program, arguments),
-        (None, None) => return "no program was given".to_owned(),
+        (None, None) => return Err("no program was given".to_owned()),
     };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&agent.workdir);
     if let (Some(uid), Some(gid)) = (agent.uid, agent.gid) {
         command.uid(uid).gid(gid);
     }
-    let error = command.exec();
-    let place = agent.workdir.display();
-    format!(
-        "cannot run `{program}` in {place}: {error}; check that it exists and that the agent's user may run it"
-    )
+    // What is started beside an agent, of this program, ends before what it leaves.
+    let is_known = agent.cgroup.is_some() || agent.uid.is_some() || agent.own;
+    let ran = if is_known { Err(command.exec()) } else { init::run(&mut command) };
+    ran.map_err(|error| {
+        let place = agent.workdir.display();
+        format!("cannot run `{program}` in {place}: {error}; check that it exists and that the agent's user may run it")
+    })
 }

@@ -246,6 +246,7 @@ impl Instances {
     pub async fn leave(&self) {
         // Closed first: a start sees that, or its instance is among those that get the order.
         self.tasks.close();
+        self.shared.leaving.cancel();
         self.all(|| Order::Leave);
         self.tasks.wait().await;
     }
@@ -277,14 +278,7 @@ impl Instances {
         let (instances, instance) = (Arc::clone(self), row.instance.clone());
         self.adopt(&instance, |_| async move {
             tracing::error!(instance = row.instance, "nobody looks after it any more; ending it");
-            while let Err(problem) = instances.shared.engine.sweep(&row.instance).await {
-                tracing::error!(instance = row.instance, %problem, "what is left of it was not ended; tried again");
-                // The next start of a runner that leaves finds it.
-                if instances.tasks.is_closed() {
-                    return None;
-                }
-                tokio::time::sleep(REST).await;
-            }
+            instances.shared.sweep(&row.instance).await.ok()?;
             instances.shared.clear(&row.instance).await;
             row.state = State::Ended;
             row.exit = row.exit.or(Some(Exit::default()));

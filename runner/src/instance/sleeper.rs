@@ -11,6 +11,7 @@ use skein_shared::{Code, Refusal};
 
 use super::ledger::{Row, State, What};
 use super::machine::{Machine, STOPPED, open_and_launch};
+use super::shared::LeftBehind;
 use super::stage::Stage;
 use super::{ForTool, Inbox, Order, Shared, kept};
 use crate::container::{Exit, Failure, Handle};
@@ -33,30 +34,30 @@ pub(super) struct Sleeper {
 
 impl Machine {
     /// Ends all processes of a frozen instance and keeps its files. False when it stays as it is.
-    pub(super) async fn spill(&mut self) -> bool {
+    pub(super) async fn spill(&mut self) -> Result<bool, LeftBehind> {
         if self.row.state != State::Frozen {
             // A coordinator has lost that it was thawed: what it hears is that it is frozen now.
             self.freeze().await;
-            return false;
+            return Ok(false);
         }
         match self.session().await {
             Ok(session) => self.row.session = session,
             Err(Failure(problem)) => {
                 tracing::warn!(instance = self.instance(), problem, "not spilled; it sleeps on frozen");
                 self.shared.save(&self.row, Some(What::Frozen)).await;
-                return false;
+                return Ok(false);
             }
         }
         self.row.state = State::Spilled;
         self.shared.save(&self.row, None).await;
-        self.end_asleep().await;
+        self.end_asleep().await?;
         self.row.handle = None;
         tracing::info!(
             instance = self.instance(),
             "spilled: its processes have ended for the rest of its wait"
         );
         self.shared.save(&self.row, Some(What::Spilled)).await;
-        true
+        Ok(true)
     }
 
     /// The conversation to go on with later. A client that goes on in one and has named none yet could not be started again.
@@ -80,7 +81,7 @@ impl Machine {
 
     /// The request to end waits for it when it is thawed, so that it comes before anything else. It asks nobody for
     /// anything on the way out: its endpoint is shut.
-    async fn end_asleep(&self) {
+    async fn end_asleep(&self) -> Result<(), LeftBehind> {
         let (engine, handle) = (&self.shared.engine, &self.handle);
         self.endpoint.shut();
         self.log_failure(engine.ask(handle).await);
@@ -88,9 +89,10 @@ impl Machine {
         let grace = GRACE.min(self.shared.grace(&self.row));
         // Late is no failure: what is left is killed.
         let _ = tokio::time::timeout(grace, engine.wait(handle)).await;
-        self.kill().await;
+        self.kill().await?;
         engine.let_go(handle);
         self.shared.take_back(self.instance()).await;
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ use skein_runner::instance::{Instances, Shared, users};
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -33,6 +34,7 @@ struct Refuses {
     freezes: AtomicU32,
     thaws: AtomicU32,
     kills: AtomicU32,
+    sweeps: AtomicU32,
 }
 
 /// A freeze that takes as long as a test wants.
@@ -50,8 +52,12 @@ pub(crate) fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> 
 
 /// Refuses its first kill, and so many freezes and thaws before.
 fn unreached(mark: &str, freezes: u32, thaws: u32) -> Arc<dyn Engine> {
+    let (freezes, thaws) = (freezes.into(), thaws.into());
+    refusing(mark, Refuses { freezes, thaws, kills: 1.into(), ..Refuses::default() })
+}
+
+fn refusing(mark: &str, refuses: Refuses) -> Arc<dyn Engine> {
     let engine = ProcessEngine::new(mark, launcher());
-    let refuses = Refuses { freezes: freezes.into(), thaws: thaws.into(), kills: 1.into() };
     Arc::new(Stubborn { engine, refuses, idle: false, slow: None })
 }
 
@@ -129,6 +135,7 @@ impl Engine for Stubborn {
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
+        refused(&self.refuses.sweeps, "the daemon does not answer")?;
         self.engine.sweep(instance).await
     }
 
@@ -193,6 +200,7 @@ pub(crate) fn instances(
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
         silent: watch::Sender::new(false),
+        leaving: CancellationToken::new(),
     });
     (instances, ledger, lock)
 }
@@ -352,6 +360,40 @@ async fn a_kill_that_fails_is_tried_again() {
     instances.command(stop, "", &reign()).await.unwrap();
     told(&instances, has_exited).await;
     assert!(tree::marked(id(1)).is_empty(), "it runs on");
+    instances.leave().await;
+}
+
+/// Leaves something behind, in a session of its own.
+const FORKED: &str = "(setsid sh -c \"echo up > up; exec sleep 1000\" &); exit 0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_has_ended_only_once_what_it_left_behind_has() {
+    let bed = Bed::new(FORKED);
+    let refuses = Refuses { kills: 2.into(), ..Refuses::default() };
+    let (instances, _, _lock) = instances(&bed, "behind", refusing("behind", refuses));
+    instances.command(started_by(1), ACCESS, &reign()).await.unwrap();
+    told(&instances, has_exited).await;
+    assert!(tree::marked(id(1)).is_empty(), "{:?}", tree::marked(id(1)));
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_runner_that_leaves_cannot_end_is_ended_by_its_next_start_and_has_ended_only_then() {
+    let bed = Bed::new(FORKED);
+    let never = Refuses { kills: u32::MAX.into(), ..Refuses::default() };
+    let (former, ledger, lock) = instances(&bed, "unended", refusing("unended", never));
+    former.command(started_by(1), ACCESS, &reign()).await.unwrap();
+    bed.written("up").await;
+    tokio::time::timeout(LIMIT, former.leave()).await.expect("the runner can leave");
+    assert!(!ledger.reports(0, 10).await.unwrap().iter().any(|(_, report)| has_exited(report)));
+    assert!(!tree::marked(id(1)).is_empty(), "nothing is left of it");
+
+    drop((ledger, lock));
+    let once = Refuses { kills: 1.into(), sweeps: 1.into(), ..Refuses::default() };
+    let (instances, _, _lock) = instances(&bed, "unended", refusing("unended", once));
+    instances.reconcile().await.unwrap();
+    told(&instances, has_exited).await;
+    assert!(tree::marked(id(1)).is_empty(), "{:?}", tree::marked(id(1)));
     instances.leave().await;
 }
 

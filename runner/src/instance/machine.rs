@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use skein_shared::fence::Token;
 use skein_shared::{Code, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -71,7 +70,7 @@ async fn begin(
     row: &mut Row,
     inbox: &mut Inbox,
 ) -> Result<Result<(Handle, Endpoint), Failure>, LeftBehind> {
-    let (mut silent, first) = (shared.silent.subscribe(), row.token);
+    let (mut silent, began, latest) = (shared.silent.subscribe(), row.began, row.token);
     let launched = async {
         // Its sender lives in `shared`.
         let _ = silent.wait_for(|silent| !silent).await;
@@ -80,24 +79,12 @@ async fn begin(
     let (token, reason) = tokio::select! {
         biased;
         launched = launched => return Ok(launched),
-        given_up = given_up(inbox, first) => given_up,
+        given_up = inbox.given_up(began, latest) => given_up,
     };
     row.token = token;
     // It may have got as far as to leave something behind.
     shared.sweep(&row.instance).await?;
     Ok(Err(Failure(reason)))
-}
-
-/// Returns when a start is not wanted any more, with the token of that word and the reason.
-pub(super) async fn given_up(inbox: &mut Inbox, first: Token) -> (Token, String) {
-    loop {
-        match inbox.recv().await {
-            Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
-            Some(Order::Kill { known, reason }) if known >= first => return (first, reason),
-            Some(Order::Leave) | None => return (first, "the runner was stopped".to_owned()),
-            Some(_) => {}
-        }
-    }
 }
 
 async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
@@ -275,7 +262,18 @@ impl Machine {
         // What follows runs, however the last one stood.
         self.endpoint.release();
         (self.row.state, self.row.stage) = (State::Running, next);
-        Ok(match launch_stage(&self.shared, &mut self.row, &definition).await {
+        let (began, latest) = (self.row.began, self.row.token);
+        let launched = tokio::select! {
+            biased;
+            launched = launch_stage(&self.shared, &mut self.row, &definition) => launched,
+            (token, reason) = self.inbox.given_up(began, latest) => {
+                self.row.token = token;
+                // It may have got as far as to leave something behind.
+                self.shared.sweep(&self.row.instance).await?;
+                Err(Failure(reason))
+            }
+        };
+        Ok(match launched {
             Ok(handle) => {
                 self.handle = handle;
                 self.shared.save(&self.row, None).await;

@@ -1,7 +1,7 @@
 //! What an instance does while its runner has no lease: it stands still, for elsewhere another may take its place.
 
 use super::ledger::State;
-use super::machine::{Machine, given_up};
+use super::machine::Machine;
 use super::shared::LeftBehind;
 
 impl Machine {
@@ -13,7 +13,7 @@ impl Machine {
             biased;
             // Its sender lives in `shared`.
             _ = silent.wait_for(|silent| !silent) => Ok(()),
-            (token, reason) = given_up(&mut self.inbox, self.row.token) => {
+            (token, reason) = self.inbox.given_up(self.row.began, self.row.token) => {
                 self.row.token = token;
                 Err(reason)
             }

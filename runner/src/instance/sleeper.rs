@@ -155,7 +155,18 @@ impl Sleeper {
         self.row.input = input;
         // Its old port may be another's by now, and its new process is told the new one.
         self.row.port = 0;
-        match self.launch().await {
+        let (began, latest) = (self.row.began, self.row.token);
+        let launched = tokio::select! {
+            biased;
+            launched = launch(&self.shared, &mut self.row) => launched,
+            (token, reason) = self.inbox.given_up(began, latest) => {
+                self.row.token = token;
+                // It may have got as far as to leave something behind.
+                self.shared.sweep(&self.row.instance).await.ok()?;
+                return Some(self.over(reason).await);
+            }
+        };
+        match launched {
             Ok((handle, endpoint)) => {
                 let Self { shared, mut row, inbox } = self;
                 row.state = State::Running;
@@ -174,28 +185,6 @@ impl Sleeper {
         }
     }
 
-    async fn launch(&mut self) -> Result<(Handle, Endpoint), Failure> {
-        let definition = self.shared.definition(&self.row)?;
-        self.may_go_on(&definition)?;
-        self.row.patience = definition.program.patience();
-        self.row.stage = Stage::Agent;
-        open_and_launch(&self.shared, &mut self.row, &definition).await
-    }
-
-    /// A definition may have changed while its instance slept.
-    fn may_go_on(&self, definition: &Definition) -> Result<(), Failure> {
-        let change = if definition.program.harness() != self.row.harness {
-            "another `harness` than the one that it began with"
-        } else if definition.container.is_none() && kept::are_there(&self.shared, &self.row.instance) {
-            "no `image` any more, and its files lie in its container's folders"
-        } else if definition.container.is_some() && !kept::are_there(&self.shared, &self.row.instance) {
-            "an `image` since, and its files lie outside of it"
-        } else {
-            return Ok(());
-        };
-        Err(Failure(format!("its definition has {change}; start it anew")))
-    }
-
     async fn over(mut self, reason: String) -> Row {
         tracing::info!(instance = self.row.instance, reason, "ended in its sleep");
         let exit = Exit { signal: Some(TERM), ..Exit::default() };
@@ -204,4 +193,26 @@ impl Sleeper {
         self.row.ended(ending, reason);
         self.row
     }
+}
+
+async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
+    let definition = shared.definition(row)?;
+    may_go_on(shared, row, &definition)?;
+    row.patience = definition.program.patience();
+    row.stage = Stage::Agent;
+    open_and_launch(shared, row, &definition).await
+}
+
+/// A definition may have changed while its instance slept.
+fn may_go_on(shared: &Shared, row: &Row, definition: &Definition) -> Result<(), Failure> {
+    let change = if definition.program.harness() != row.harness {
+        "another `harness` than the one that it began with"
+    } else if definition.container.is_none() && kept::are_there(shared, &row.instance) {
+        "no `image` any more, and its files lie in its container's folders"
+    } else if definition.container.is_some() && !kept::are_there(shared, &row.instance) {
+        "an `image` since, and its files lie outside of it"
+    } else {
+        return Ok(());
+    };
+    Err(Failure(format!("its definition has {change}; start it anew")))
 }

@@ -20,13 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Refuses so often, and starts nothing if it is `idle`.
+/// Refuses so often, and after `starts` of them a start takes for ever.
 struct Stubborn {
     engine: ProcessEngine,
     refuses: Refuses,
-    idle: bool,
+    starts: AtomicU32,
+    /// Told of each start that takes for ever.
+    stuck: Arc<Notify>,
     slow: Option<Arc<Slow>>,
 }
+
+/// Starts of an engine none of which takes for ever.
+const ANY: u32 = u32::MAX;
 
 /// What an engine refuses, and how often still.
 #[derive(Default)]
@@ -45,9 +50,20 @@ struct Slow {
 }
 
 pub(crate) fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> {
-    let engine = ProcessEngine::new(mark, launcher());
     let refuses = Refuses { freezes: refuses.into(), ..Refuses::default() };
-    Arc::new(Stubborn { engine, refuses, idle, slow: None })
+    engine(mark, refuses, if idle { 0 } else { ANY })
+}
+
+/// Starts so many times, and then takes for ever.
+fn tired(mark: &str, starts: u32) -> (Arc<dyn Engine>, Arc<Notify>) {
+    let (stuck, engine) = (Arc::new(Notify::new()), ProcessEngine::new(mark, launcher()));
+    let (refuses, starts) = (Refuses::default(), starts.into());
+    (Arc::new(Stubborn { engine, refuses, starts, stuck: Arc::clone(&stuck), slow: None }), stuck)
+}
+
+fn engine(mark: &str, refuses: Refuses, starts: u32) -> Arc<dyn Engine> {
+    let engine = ProcessEngine::new(mark, launcher());
+    Arc::new(Stubborn { engine, refuses, starts: starts.into(), stuck: Arc::default(), slow: None })
 }
 
 /// Refuses its first kill, and so many freezes and thaws before.
@@ -57,8 +73,7 @@ fn unreached(mark: &str, freezes: u32, thaws: u32) -> Arc<dyn Engine> {
 }
 
 fn refusing(mark: &str, refuses: Refuses) -> Arc<dyn Engine> {
-    let engine = ProcessEngine::new(mark, launcher());
-    Arc::new(Stubborn { engine, refuses, idle: false, slow: None })
+    engine(mark, refuses, ANY)
 }
 
 /// Counts down what is refused.
@@ -71,7 +86,9 @@ fn refused(left: &AtomicU32, problem: &str) -> Result<(), Failure> {
 
 fn slow(mark: &str, slow: &Arc<Slow>) -> Arc<dyn Engine> {
     let engine = ProcessEngine::new(mark, launcher());
-    Arc::new(Stubborn { engine, refuses: Refuses::default(), idle: false, slow: Some(Arc::clone(slow)) })
+    let slow = Some(Arc::clone(slow));
+    let refuses = Refuses::default();
+    Arc::new(Stubborn { engine, refuses, starts: ANY.into(), stuck: Arc::default(), slow })
 }
 
 #[async_trait]
@@ -94,7 +111,8 @@ impl Engine for Stubborn {
     }
 
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
-        if self.idle {
+        if refused(&self.starts, "").is_ok() {
+            self.stuck.notify_one();
             std::future::pending::<()>().await;
         }
         self.engine.start(spec).await
@@ -237,6 +255,61 @@ async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_en
         told,
         [(id(1), nth(2), failed("not wanted")), (id(2), nth(1), failed("the runner was stopped"))]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_after_a_long_sleep_that_takes_for_ever_is_given_up_as_any_other() {
+    let bed = Bed::new("exec sleep 1000");
+    let (engine, stuck) = tired("tired", 2);
+    let (instances, ledger, _lock) = instances(&bed, "tired", engine);
+    for number in [1, 2] {
+        begin(&instances, number).await;
+    }
+    for number in [1, 2] {
+        let instance = || id(number).to_owned();
+        let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(2) };
+        let spill = RunnerCommand::Spill { instance: instance(), token: nth(3) };
+        let input = json!({"type": "resumed"});
+        let restore = RunnerCommand::Restore { instance: instance(), token: nth(4), input };
+        for command in [freeze, spill, restore] {
+            instances.command(command, "", &reign()).await.unwrap();
+        }
+        tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
+    }
+    let (instance, reason) = (id(1).to_owned(), "not wanted".to_owned());
+    let stop = RunnerCommand::Stop { instance, token: nth(5), reason, grace_ms: 100_000 };
+    instances.command(stop, "", &reign()).await.unwrap();
+    told(&instances, has_exited).await;
+    tokio::time::timeout(LIMIT, instances.leave()).await.expect("the runner can leave");
+    let ends =
+        ledger.reports(0, 100).await.unwrap().into_iter().filter_map(|(_, report)| match report.what {
+            What::Exited { reason, .. } => Some((report.instance, report.token, reason)),
+            _ => None,
+        });
+    let stopped = (id(2).to_owned(), nth(4), "the runner was stopped".to_owned());
+    assert_eq!(ends.collect::<Vec<_>>(), [(id(1).to_owned(), nth(5), "not wanted".to_owned()), stopped]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_whose_start_takes_for_ever_is_given_up_and_a_freeze_meanwhile_is_not_forgotten() {
+    let bed = Bed::with("exit 0", "hooks = { post = [\"true\"] }");
+    let (engine, stuck) = tired("hooked", 1);
+    let (instances, _, _lock) = instances(&bed, "hooked", engine);
+    begin(&instances, 1).await;
+    tokio::time::timeout(LIMIT, stuck.notified()).await.expect("the hook");
+    let instance = || id(1).to_owned();
+    let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(3) };
+    let stop = |token, reason: &str| {
+        let (instance, reason) = (instance(), reason.to_owned());
+        RunnerCommand::Stop { instance, token: nth(token), reason, grace_ms: 100_000 }
+    };
+    for command in [freeze, stop(2, "older than the freeze"), stop(4, "not wanted")] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    let end = told(&instances, has_exited).await;
+    let What::Exited { reason, .. } = end.what else { unreachable!("that was waited for") };
+    assert_eq!((end.token, reason.as_str()), (nth(4), "not wanted"));
+    instances.leave().await;
 }
 
 /// Its program may have begun, so that it is not begun again.

@@ -129,6 +129,25 @@ async fn a_variable_that_was_set_is_there_for_commands_until_the_instance_waits(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_leaves_in_the_background_goes_on_though_it_prints() {
+    let (coordinator, mut bed) = begun().await;
+    let printing = "(while [ ! -e go ]; do sleep 0.01; done; echo x; echo y; echo $1 >> alive) &";
+    coordinator.say(bash(1, 1, &format!("set -- short; {printing} echo ok"))).await;
+    assert_eq!(text(&answer(&coordinator, 1).await), "ok");
+    coordinator.say(bash(2, 2, &format!("set -- long; seq 100000; {printing} true"))).await;
+    let told = text(&answer(&coordinator, 2).await);
+    let (_, file) = told.trim_end_matches(']').rsplit_once("The full output is in ").expect(&told);
+    fs::write(bed.work("go"), "").unwrap();
+    let both = |text: &String| text.contains("short\n") && text.contains("long\n");
+    until(|| fs::read_to_string(bed.work("alive")).ok().filter(both)).await;
+    until(|| fs::read_to_string(file).ok().filter(|all| all.ends_with("\n100000\nx\ny\n"))).await;
+    let command = |process: &Process| fs::read_to_string(format!("/proc/{}/cmdline", process.pid));
+    let reads = |process: &Process| command(process).is_ok_and(|line| line.contains("transport"));
+    until(|| (!tree::marked(id(0xa)).iter().any(reads)).then_some(())).await;
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn output_that_is_kept_in_a_file_is_the_instances_alone_and_goes_with_it() {
     let (coordinator, mut bed) = begun().await;
     coordinator.say(bash(1, 1, "seq 100000")).await;

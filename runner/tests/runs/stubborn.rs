@@ -335,7 +335,7 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {
     let told: Vec<_> =
         ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report.what).collect();
     assert_eq!(told, [failed.clone(), failed], "once by itself, and once for the start that came again");
-    assert!(instances.live().is_empty() && tree::marked(id(1)).is_empty());
+    assert!(instances.live().is_empty() && marked(id(1)).is_empty());
     instances.leave().await;
 }
 
@@ -355,7 +355,7 @@ async fn a_start_that_cannot_be_written_down_does_not_begin() {
     let [(_, report)] = &reports[..] else { panic!("{reports:?}") };
     let What::StartFailed { reason } = &report.what else { panic!("{report:?}") };
     assert!(reason.contains("could not be written down") && reason.contains("the disk is full"), "{reason}");
-    assert!(tree::marked(id(1)).is_empty(), "it began");
+    assert!(marked(id(1)).is_empty(), "it began");
     instances.leave().await;
 }
 
@@ -432,7 +432,7 @@ async fn a_kill_that_fails_is_tried_again() {
     let stop = RunnerCommand::Stop { instance: id(1).to_owned(), token: nth(2), reason, grace_ms: 0 };
     instances.command(stop, "", &reign()).await.unwrap();
     told(&instances, has_exited).await;
-    assert!(tree::marked(id(1)).is_empty(), "it runs on");
+    assert!(marked(id(1)).is_empty(), "it runs on");
     instances.leave().await;
 }
 
@@ -446,7 +446,7 @@ async fn an_instance_has_ended_only_once_what_it_left_behind_has() {
     let (instances, _, _lock) = instances(&bed, "behind", refusing("behind", refuses));
     instances.command(started_by(1), ACCESS, &reign()).await.unwrap();
     told(&instances, has_exited).await;
-    assert!(tree::marked(id(1)).is_empty(), "{:?}", tree::marked(id(1)));
+    assert!(marked(id(1)).is_empty(), "{:?}", marked(id(1)));
     instances.leave().await;
 }
 
@@ -459,14 +459,14 @@ async fn what_a_runner_that_leaves_cannot_end_is_ended_by_its_next_start_and_has
     bed.written("up").await;
     tokio::time::timeout(LIMIT, former.leave()).await.expect("the runner can leave");
     assert!(!ledger.reports(0, 10).await.unwrap().iter().any(|(_, report)| has_exited(report)));
-    assert!(!tree::marked(id(1)).is_empty(), "nothing is left of it");
+    assert!(!marked(id(1)).is_empty(), "nothing is left of it");
 
     drop((ledger, lock));
     let once = Refuses { kills: 1.into(), sweeps: 1.into(), ..Refuses::default() };
     let (instances, _, _lock) = instances(&bed, "unended", refusing("unended", once));
     instances.reconcile().await.unwrap();
     told(&instances, has_exited).await;
-    assert!(tree::marked(id(1)).is_empty(), "{:?}", tree::marked(id(1)));
+    assert!(marked(id(1)).is_empty(), "{:?}", marked(id(1)));
     instances.leave().await;
 }
 
@@ -479,7 +479,7 @@ async fn what_cannot_be_frozen_without_a_lease_is_killed_as_often_as_it_takes() 
     bed.written("up").await;
     instances.silence();
     // Its program cannot be frozen.
-    until(|| tree::marked(id(1)).is_empty().then_some(())).await;
+    until(|| marked(id(1)).is_empty().then_some(())).await;
     assert!(!bed.work("gone").exists());
     instances.verdict([]);
     let end = told(&instances, has_exited).await;
@@ -498,13 +498,13 @@ async fn a_hook_after_what_has_died_without_a_lease_waits_for_one() {
     bed.written("up").await;
     instances.silence();
     until(|| is_frozen(id(1)).then_some(())).await;
-    let agent: Vec<u32> = tree::marked(id(1)).iter().map(|process| process.pid).collect();
+    let agent: Vec<u32> = marked(id(1)).iter().map(|process| process.pid).collect();
     // As the kernel does for want of memory.
     for pid in &agent {
         let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    until(|| tree::marked(id(1)).is_empty().then_some(())).await;
+    until(|| marked(id(1)).is_empty().then_some(())).await;
     assert!(!bed.work("gone").exists());
     instances.verdict([]);
     told(&instances, has_exited).await;
@@ -523,7 +523,7 @@ async fn what_cannot_be_thawed_is_killed_as_often_as_it_takes() {
     let end = told(&instances, has_exited).await;
     let What::Exited { reason, .. } = end.what else { unreachable!("that was waited for") };
     assert!(reason.contains("could not be thawed"), "{reason}");
-    assert!(tree::marked(id(1)).is_empty(), "it stands there still");
+    assert!(marked(id(1)).is_empty(), "it stands there still");
     instances.leave().await;
 }
 
@@ -540,6 +540,6 @@ async fn an_instance_is_spilled_only_once_its_processes_have_ended() {
         instances.command(command, "", &reign()).await.unwrap();
     }
     told(&instances, |report| report.what == What::Spilled).await;
-    assert!(tree::marked(id(1)).is_empty(), "it is there still");
+    assert!(marked(id(1)).is_empty(), "it is there still");
     instances.leave().await;
 }

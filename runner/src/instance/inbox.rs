@@ -2,6 +2,7 @@
 //! the coordinator takes one for given once it is here, and the task may be busy freezing for seconds.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use skein_shared::Refusal;
@@ -80,6 +81,8 @@ impl Order {
 pub(super) struct Orders {
     commands: mpsc::UnboundedSender<Order>,
     tools: mpsc::Sender<ForTool>,
+    /// The highest token that was given on.
+    latest: Arc<Mutex<Option<Token>>>,
 }
 
 /// Where the task finds what was asked.
@@ -94,15 +97,26 @@ pub(super) struct Inbox {
 pub(super) fn open() -> (Orders, Inbox) {
     let (commands, came) = mpsc::unbounded_channel();
     let (tools, asked) = mpsc::channel(TOOLS);
-    (Orders { commands, tools }, Inbox { commands: came, tools: asked, kept: VecDeque::new() })
+    (
+        Orders { commands, tools, latest: Arc::default() },
+        Inbox { commands: came, tools: asked, kept: VecDeque::new() },
+    )
 }
 
 impl Orders {
     /// Gives a command or a word of the runner's own.
     pub(super) fn give(&self, instance: &str, order: Order) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        *latest = (*latest).max(order.token());
+        drop(latest);
         if self.commands.send(order).is_err() {
             tracing::debug!(instance, "nothing to do: the instance has just ended");
         }
+    }
+
+    /// The highest token of what was commanded.
+    pub(super) fn latest(&self) -> Option<Token> {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for what a tool needs, once there is room. False when the instance has ended.

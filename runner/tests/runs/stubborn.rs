@@ -40,6 +40,8 @@ struct Refuses {
     thaws: AtomicU32,
     kills: AtomicU32,
     sweeps: AtomicU32,
+    /// It panics instead.
+    panics: bool,
 }
 
 /// A freeze that takes as long as a test wants.
@@ -94,6 +96,7 @@ fn slow(mark: &str, slow: &Arc<Slow>) -> Arc<dyn Engine> {
 #[async_trait]
 impl Engine for Stubborn {
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure> {
+        assert!(!self.refuses.panics, "the engine has a mistake");
         if let Some(slow) = &self.slow {
             slow.begun.notify_one();
             slow.go_on.notified().await;
@@ -417,6 +420,26 @@ async fn a_stop_that_comes_during_a_freeze_waits_behind_no_tool_and_is_not_lost(
     let refused = tokio::time::timeout(LIMIT, futures::future::join_all(calls)).await.expect("answers");
     assert!(refused.iter().all(Result::is_err), "{refused:?}");
     instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_of_which_the_task_panics_is_ended() {
+    let bed = Bed::new("exec sleep 1000");
+    let mistaken = Refuses { panics: true, ..Refuses::default() };
+    let (instances, _, _lock) = instances(&bed, "mistaken", refusing("mistaken", mistaken));
+    begin(&instances, 1).await;
+    let instance = || id(1).to_owned();
+    let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(2) };
+    let reason = "not wanted".to_owned();
+    let stop = RunnerCommand::Stop { instance: instance(), token: nth(3), reason, grace_ms: 0 };
+    for command in [freeze, stop] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    let end = told(&instances, has_exited).await;
+    assert_eq!(end.token, nth(3));
+    assert!(marked(id(1)).is_empty(), "{:?}", marked(id(1)));
+    tokio::time::timeout(LIMIT, instances.leave()).await.expect("the runner can leave");
+    assert!(instances.live().is_empty());
 }
 
 /// Takes no notice of a request to end.

@@ -65,6 +65,8 @@ impl Shared {
     /// Reports how an instance ended, perhaps again, to whoever has commanded it since.
     pub(super) async fn report_end(&self, mut row: Row, token: Token) -> Result<(), Error> {
         row.token = row.token.max(token);
+        // It may be long, and is of no use any more.
+        row.input.clear();
         let what = row.end();
         self.ledger.save(row, Some(what)).await?;
         self.reported.send_modify(|count| *count += 1);

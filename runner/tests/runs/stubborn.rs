@@ -315,6 +315,30 @@ async fn a_hook_whose_start_takes_for_ever_is_given_up_and_a_freeze_meanwhile_is
     instances.leave().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_was_given_goes_with_it_also_if_it_never_began() {
+    let bed = Bed::with("exec sleep 1000", "hooks = { pre = [\"sleep 1000\"] }");
+    let (engine, stuck) = tired("given", 1);
+    let (instances, ledger, _lock) = instances(&bed, "given", engine);
+    begin(&instances, 1).await;
+    instances.command(started_by(2), ACCESS, &reign()).await.unwrap();
+    tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
+    let kept = async || {
+        let held = ledger.held().await.unwrap();
+        held.into_iter().map(|row| row.input).collect::<Vec<_>>()
+    };
+    assert_eq!(kept().await, ["{}", "{}"], "no agent has begun yet");
+    for number in [1, 2] {
+        let (instance, reason) = (id(number).to_owned(), "not wanted".to_owned());
+        let stop = RunnerCommand::Stop { instance, token: nth(2), reason, grace_ms: 0 };
+        instances.command(stop, "", &reign()).await.unwrap();
+    }
+    told(&instances, has_exited).await;
+    told(&instances, |report| matches!(report.what, What::StartFailed { .. })).await;
+    assert_eq!(kept().await, ["", ""]);
+    instances.leave().await;
+}
+
 /// Its program may have begun, so that it is not begun again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {

@@ -229,6 +229,11 @@ impl Instances {
         self.shared.silent.send_replace(true);
     }
 
+    /// Whether everything is to stand still.
+    pub fn is_silent(&self) -> bool {
+        *self.shared.silent.borrow()
+    }
+
     /// The lease holds. Instances in `lost` were given away meanwhile and end, unless they were started anew since they
     /// had this token; the others go on.
     pub fn verdict<'a>(&self, lost: impl IntoIterator<Item = (&'a String, &'a Token)>) {

@@ -11,12 +11,13 @@ impl Machine {
         let mut silent = self.silent.clone();
         tokio::select! {
             biased;
-            // Its sender lives in `shared`.
-            _ = silent.wait_for(|silent| !silent) => Ok(()),
+            // First: the verdict that gives the lease back says before that what was given away.
             (token, reason) = self.inbox.given_up(self.row.began, self.row.token) => {
                 self.row.token = token;
                 Err(reason)
             }
+            // Its sender lives in `shared`.
+            _ = silent.wait_for(|silent| !silent) => Ok(()),
         }
     }
 

@@ -559,6 +559,30 @@ async fn a_hook_after_what_has_died_without_a_lease_waits_for_one() {
     instances.leave().await;
 }
 
+/// One thread, so that the word that it was given away and the lease are there at one moment.
+#[tokio::test]
+async fn no_hook_begins_after_what_was_given_away() {
+    let bed = Bed::with(DEAF, "hooks = { post = [\"true\"] }");
+    let (engine, stuck) = tired("away", 1);
+    let (instances, ledger, _lock) = instances(&bed, "away", engine);
+    begin(&instances, 1).await;
+    bed.written("up").await;
+    instances.silence();
+    until(|| is_frozen(id(1)).then_some(())).await;
+    for process in marked(id(1)) {
+        let pid = rustix::process::Pid::from_raw(process.pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    until(|| marked(id(1)).is_empty().then_some(())).await;
+    let (instance, token) = (id(1).to_owned(), ledger.row(id(1)).await.unwrap().unwrap().token);
+    instances.verdict([(&instance, &token)]);
+    let end = told(&instances, has_exited).await;
+    let What::Exited { reason, .. } = end.what else { unreachable!("that was waited for") };
+    assert!(reason.contains("given to another runner"), "{reason}");
+    assert!(futures::poll!(std::pin::pin!(stuck.notified())).is_pending(), "its hook was to begin");
+    instances.leave().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_thawed_is_killed_as_often_as_it_takes() {
     let bed = Bed::new(DEAF);

@@ -277,3 +277,25 @@ async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {
     bed.leave().await.unwrap();
     assert!(marked(id(1)).is_empty(), "the runner left an instance behind");
 }
+
+#[tokio::test]
+async fn a_runner_may_have_as_many_files_open_as_its_system_allows() {
+    let bed = Bed::new("exec sleep 1000");
+    fs::write(bed.token_file(), TOKEN).unwrap();
+    let mut command = tokio::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 200 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_skein-runner")]);
+    command.args(["--name", "r1", "--coordinator", "http://127.0.0.1:1"]);
+    command.arg("--token-file").arg(bed.token_file());
+    command.arg("--agents").arg(bed.folder.path().join("agents")).arg("--data").arg(bed.data());
+    let mut runner = command.kill_on_drop(true).spawn().unwrap();
+    let limits = format!("/proc/{}/limits", runner.id().unwrap());
+    let open_files = || {
+        // Its name is three words.
+        let text = fs::read_to_string(&limits).ok()?;
+        let line = text.lines().find(|line| line.starts_with("Max open files"))?;
+        let mut words = line.split_ascii_whitespace().skip(3);
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    };
+    until(|| open_files().filter(|(soft, hard)| soft == hard)).await;
+    runner.kill().await.unwrap();
+}

@@ -27,6 +27,7 @@ pub mod transport;
 
 pub use config::{Args, RunnerConfig, Token};
 pub use container::isolation;
+pub use container::limits::raise_open_files;
 pub use container::shim::{ExecAgent, exec_agent};
 pub use control::run;
 pub use error::Error;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use skein_runner::supervisor::Supervisor;
 use skein_runner::telemetry::Telemetry;
-use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent, transport};
+use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent, raise_open_files, transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -44,6 +44,9 @@ fn main() -> ExitCode {
         eprintln!("skein-runner: no coordinator given; pass --coordinator URL, or see --help");
         return ExitCode::from(2);
     };
+    if let Err(error) = raise_open_files() {
+        eprintln!("skein-runner: it may not have more files open than it was given at first: {error}");
+    }
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

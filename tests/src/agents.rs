@@ -149,7 +149,8 @@ impl Agents {
                 |entry: &str| environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes());
             has(&mark) && wanted.as_deref().is_none_or(has)
         };
-        tree::all().into_iter().filter(|process| !process.is_over() && ours(process)).collect()
+        let all = tree::all().expect("`/proc` can be read");
+        all.into_iter().filter(|process| !process.is_over() && ours(process)).collect()
     }
 
     /// Ends them all, once nothing starts any more.

@@ -73,7 +73,7 @@ impl Bed {
 
     /// The live processes of an instance.
     pub fn tree(&self, name: &str) -> Vec<Process> {
-        tree::marked(&self.id(name))
+        tree::marked(&self.id(name)).expect("`/proc` can be read")
     }
 
     /// Whether the engine lists just these.
@@ -194,7 +194,9 @@ impl Bed {
     }
 
     fn processes(&self) -> Vec<Process> {
-        tree::instances(&self.mark).iter().flat_map(|instance| tree::marked(instance)).collect()
+        let instances = tree::instances(&self.mark).expect("`/proc` can be read");
+        let marked = |instance: &String| tree::marked(instance).expect("`/proc` can be read");
+        instances.iter().flat_map(marked).collect()
     }
 }
 

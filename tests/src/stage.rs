@@ -337,7 +337,7 @@ fn stands_still(process: &Process) -> bool {
         states.any(|text| text.lines().any(|line| line == "frozen 1" || line == "FROZEN")).then_some(())
     };
     let groups = || fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
-    Process::read(process.pid).is_some_and(|now| now.is_stopped())
+    Process::read(process.pid).is_ok_and(|now| now.is_some_and(|now| now.is_stopped()))
         || groups().lines().any(|line| is_frozen(line).is_some())
 }
 

@@ -101,6 +101,7 @@ pub async fn kill(group: &Path) -> io::Result<()> {
 pub fn prune(group: &Path) {
     let Ok(entries) = fs::read_dir(group) else { return };
     for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+        prune(&entry.path());
         // One that is in use stays.
         let _ = fs::remove_dir(entry.path());
     }

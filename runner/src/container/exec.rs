@@ -86,10 +86,7 @@ impl Drop for Scope {
 async fn end(id: String, group: Option<PathBuf>) {
     let killed = match &group {
         Some(group) => cgroup::kill(group).await,
-        None => {
-            freeze::kill_marked(vec![format!("{}={id}", Scope::MARK)]).await;
-            Ok(())
-        }
+        None => freeze::kill_marked(vec![format!("{}={id}", Scope::MARK)]).await,
     };
     if let Err(error) = killed {
         tracing::error!(%error, "processes of a tool were not ended; they end with their instance");

@@ -3,6 +3,7 @@
 //! One pass over the process table is not enough: while it is read, a process that was not yet stopped may
 //! start another. A stopped process starts none, so passes are repeated until one finds every member stopped.
 
+use std::io;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,22 +22,33 @@ const TRIES: u32 = 5;
 /// # Errors
 /// When some still run after five tries of a second each; those already stopped go on then.
 pub async fn stop(handle: &Handle) -> Result<(), Failure> {
+    let mut problem = None;
     for _ in 0..TRIES {
-        if until(handle, PATIENCE / TRIES, stop_all).await {
-            return Ok(());
+        match until(handle, PATIENCE / TRIES, stop_all).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => problem = None,
+            Err(error) => problem = Some(error),
         }
         // A process that starts another by vfork(2) stands still in the kernel, and not stopped, until that other has become
         // its program: which it never does if it was stopped before.
-        go_on(handle).await;
+        go_on(handle).await?;
     }
-    Err(Failure(format!("the processes of {} could not all be stopped; it runs on", handle.instance)))
+    match problem {
+        Some(error) => Err(unseen(handle, &error)),
+        None => {
+            Err(Failure(format!("the processes of {} could not all be stopped; it runs on", handle.instance)))
+        }
+    }
 }
 
 /// Lets every process of the instance go on, children before their parents: a parent that waits for a stopped
 /// child then finds it running.
-pub async fn go_on(handle: &Handle) {
-    let members = members(handle).await;
-    members.iter().rev().for_each(|process| send(process, Signal::CONT));
+///
+/// # Errors
+/// When they cannot be looked at.
+pub async fn go_on(handle: &Handle) -> Result<(), Failure> {
+    let told = until(handle, PATIENCE, |members| send_all(members.iter().rev(), Signal::CONT).map(|()| true));
+    told.await.map(drop).map_err(|error| unseen(handle, &error))
 }
 
 /// Kills every process of the instance, stopped or not.
@@ -46,61 +58,101 @@ pub async fn go_on(handle: &Handle) {
 pub async fn kill(handle: &Handle) -> Result<(), Failure> {
     // What starts processes without end would outrun those who only kill: stopped ones start none, and count still
     // against the limit of their user. Those that are not stopped in time are killed all the same.
-    until(handle, PATIENCE, stop_all).await;
+    let _ = until(handle, PATIENCE, stop_all).await;
     // Children before their parents, by which they are known.
     let gone = until(handle, PATIENCE, |members| {
-        members.iter().rev().for_each(|process| send(process, Signal::KILL));
-        members.is_empty()
+        send_all(members.iter().rev(), Signal::KILL)?;
+        Ok(members.is_empty())
     });
-    if gone.await {
-        return Ok(());
+    match gone.await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(Failure(format!("processes of {} do not end; look at the machine's disks", handle.instance)))
+        }
+        Err(error) => Err(unseen(handle, &error)),
     }
-    Err(Failure(format!("processes of {} do not end; look at the machine's disks", handle.instance)))
 }
 
-/// Kills the processes that have all these entries in their environment.
-pub async fn kill_marked(marks: Vec<String>) {
-    for _ in 0..100 {
-        let marks = marks.clone();
-        let found = tokio::task::spawn_blocking(move || tree::with_entries(&marks)).await.unwrap_or_default();
-        if found.is_empty() {
-            return;
+/// Kills the processes that have all these entries in their environment, with what descends from them.
+///
+/// # Errors
+/// When they cannot be looked at, or some are left.
+pub async fn kill_marked(marks: Vec<String>) -> io::Result<()> {
+    let gone = look_until(
+        PATIENCE,
+        move || tree::with_entries(&marks),
+        |found| {
+            send_all(found.iter().rev(), Signal::KILL)?;
+            Ok(found.is_empty())
+        },
+    );
+    match gone.await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "processes do not end; look at the machine's disks"))
         }
-        found.iter().for_each(|process| send(process, Signal::KILL));
-        tokio::time::sleep(LOOK).await;
+        Err(error) => Err(error),
     }
 }
 
 /// True when all were stopped already.
-fn stop_all(members: &[Process]) -> bool {
-    let running: Vec<&Process> = members.iter().filter(|process| !process.is_stopped()).collect();
-    running.iter().for_each(|process| send(process, Signal::STOP));
-    running.is_empty()
+fn stop_all(members: &[Process]) -> io::Result<bool> {
+    let running = || members.iter().filter(|process| !process.is_stopped());
+    send_all(running(), Signal::STOP)?;
+    Ok(running().next().is_none())
 }
 
-async fn until(handle: &Handle, patience: Duration, step: impl Fn(&[Process]) -> bool) -> bool {
+/// Repeats a step with the processes of the instance until it is done. False when its time is over.
+async fn until(
+    handle: &Handle,
+    patience: Duration,
+    step: impl Fn(&[Process]) -> io::Result<bool>,
+) -> io::Result<bool> {
+    let handle = handle.clone();
+    look_until(patience, move || tree::members(&handle), step).await
+}
+
+/// The same with whatever is looked for. A look that fails is taken again, and is an error when it was the last.
+async fn look_until(
+    patience: Duration,
+    look: impl Fn() -> io::Result<Vec<Process>> + Clone + Send + 'static,
+    step: impl Fn(&[Process]) -> io::Result<bool>,
+) -> io::Result<bool> {
+    let mut problem = None;
     let work = async {
         loop {
-            if step(&members(handle).await) {
-                return;
+            let found = tokio::task::spawn_blocking(look.clone()).await.map_err(io::Error::other);
+            match found.flatten().and_then(|found| step(&found)) {
+                Ok(true) => return,
+                Ok(false) => problem = None,
+                Err(error) => problem = Some(error),
             }
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(patience, work).await.is_ok()
+    let done = tokio::time::timeout(patience, work).await.is_ok();
+    match problem {
+        Some(error) if !done => Err(error),
+        _ => Ok(done),
+    }
 }
 
-async fn members(handle: &Handle) -> Vec<Process> {
-    let handle = handle.clone();
-    tokio::task::spawn_blocking(move || tree::members(&handle)).await.unwrap_or_default()
+/// To each of them, also when one of them cannot be looked at.
+fn send_all<'a>(processes: impl Iterator<Item = &'a Process>, signal: Signal) -> io::Result<()> {
+    processes.map(|process| send(process, signal)).fold(Ok(()), Result::and)
 }
 
 /// Sends a signal, unless the process has ended and another has its pid.
-fn send(process: &Process, signal: Signal) {
-    let same = Process::read(process.pid).is_some_and(|now| now.born == process.born);
+fn send(process: &Process, signal: Signal) -> io::Result<()> {
+    let same = Process::read(process.pid)?.is_some_and(|now| now.born == process.born);
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
     if let (true, Some(pid)) = (same, pid) {
         // It may end between the look and the signal; then there is nothing to do.
         let _ = kill_process(pid, signal);
     }
+    Ok(())
+}
+
+fn unseen(handle: &Handle, error: &io::Error) -> Failure {
+    Failure(format!("the processes of {} could not be looked at: {error}", handle.instance))
 }

@@ -32,7 +32,7 @@ pub(super) fn run(command: &mut Command) -> std::io::Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     let agent = command.spawn()?;
-    let agent = i32::try_from(agent.id()).ok().and_then(Pid::from_raw);
+    let agent = Pid::from_raw(agent.id().cast_signed());
     let status = loop {
         match next() {
             Some((ended, status)) if Some(ended) == agent => break Some(status),
@@ -55,18 +55,14 @@ fn next() -> Option<(Pid, WaitStatus)> {
     }
 }
 
-/// Whoever loses its parent by this is adopted, and ended in its turn.
+/// Whoever loses its parent by this is adopted, and ended in its turn. What cannot be looked at is left to the runner.
 fn end_the_rest() {
-    let own = getpid();
-    loop {
-        for process in tree::all() {
-            let child = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-            if process.parent == own.as_raw_nonzero().get().cast_unsigned()
-                && let Some(child) = child
-            {
-                // It may have ended by itself.
-                let _ = kill_process(child, Signal::KILL);
-            }
+    let own = getpid().as_raw_nonzero().get().cast_unsigned();
+    while let Ok(processes) = tree::all() {
+        let children = processes.iter().filter(|process| process.parent == own);
+        for child in children.filter_map(|process| Pid::from_raw(process.pid.cast_signed())) {
+            // It may have ended by itself.
+            let _ = kill_process(child, Signal::KILL);
         }
         if next().is_none() {
             return;

@@ -138,6 +138,16 @@ impl Arguments {
     }
 }
 
+/// Lets this process have as many files open as it may: a runner has some for each of its instances. Systems give less at
+/// first, for programs that take every number up to the limit for an open file; instances have a limit of their own.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub fn raise_open_files() -> rustix::io::Result<()> {
+    let now = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now })
+}
+
 /// Nothing is raised: the runner may have been given less itself.
 fn lower(resource: Resource, most: u64) -> rustix::io::Result<()> {
     let now = getrlimit(resource);

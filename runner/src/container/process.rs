@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -147,13 +148,13 @@ impl Engine for ProcessEngine {
         };
         let pid = child.id().unwrap_or_default();
         // The child is ours and not yet collected, so the pid cannot be another's.
-        let born = Process::read(pid).map_or(0, |process| process.born);
+        let born = seen(|| Process::read(pid)).await.map_or(0, |process| process.born);
         let handle = Handle {
             instance: spec.instance.clone(),
             runner: self.runner.clone(),
             pid,
             born,
-            boot: tree::boot(),
+            boot: seen(tree::boot).await.to_owned(),
             cgroup: group,
             user: spec.user,
             container: None,
@@ -163,8 +164,7 @@ impl Engine for ProcessEngine {
     }
 
     async fn adopt(&self, handle: &Handle, _: &Path) -> bool {
-        let same = Process::read(handle.pid).is_some_and(|now| now.born == handle.born && !now.is_over());
-        if !same || handle.boot != tree::boot() {
+        if !seen(|| is_there(handle)).await {
             return false;
         }
         self.watch(handle, None);
@@ -191,18 +191,16 @@ impl Engine for ProcessEngine {
             Some(group) => {
                 cgroup::set_frozen(group, false).await.map_err(|error| group_failed(handle, &error))
             }
-            None => {
-                freeze::go_on(handle).await;
-                Ok(())
-            }
+            None => freeze::go_on(handle).await,
         }
     }
 
     async fn ask(&self, handle: &Handle) -> Result<(), Failure> {
         // The number may be another's by now.
-        let known = Process::read(handle.pid).is_some_and(|now| now.born == handle.born);
+        let known = is_there(handle)
+            .map_err(|error| Failure(format!("{} could not be looked at: {error}", handle.instance)))?;
         let pid = i32::try_from(handle.pid).ok().and_then(Pid::from_raw);
-        let Some(pid) = pid.filter(|_| known && handle.boot == tree::boot()) else { return Ok(()) };
+        let Some(pid) = pid.filter(|_| known) else { return Ok(()) };
         // The shim makes the first process the leader of a group; until it has, there is only that process.
         if kill_process_group(pid, Signal::TERM).is_err() {
             // It has ended already.
@@ -243,9 +241,7 @@ impl Engine for ProcessEngine {
     }
 
     async fn list(&self) -> Vec<String> {
-        let runner = self.runner.clone();
-        let mut found =
-            tokio::task::spawn_blocking(move || tree::instances(&runner)).await.unwrap_or_default();
+        let mut found = seen(|| tree::instances(&self.runner)).await;
         if let Some(entries) = self.cgroups.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
             let folders = entries.flatten().filter(|entry| entry.path().is_dir());
             found.extend(folders.map(|entry| entry.file_name().to_string_lossy().into_owned()));
@@ -254,7 +250,9 @@ impl Engine for ProcessEngine {
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
-        freeze::kill_marked(tree::marks(&self.runner, instance)).await;
+        freeze::kill_marked(tree::marks(&self.runner, instance))
+            .await
+            .map_err(|error| Failure(format!("what is left of {instance}: {error}")))?;
         let Some(group) = self.cgroups.as_ref().map(|root| root.join(instance)) else { return Ok(()) };
         cgroup::kill(&group)
             .await
@@ -269,7 +267,7 @@ impl Engine for ProcessEngine {
     }
 }
 
-fn group_failed(handle: &Handle, error: &std::io::Error) -> Failure {
+fn group_failed(handle: &Handle, error: &io::Error) -> Failure {
     Failure(format!("the control group of {}: {error}", handle.instance))
 }
 
@@ -310,8 +308,25 @@ async fn collect(mut child: Child) -> Exit {
 /// Waits for the end of a process that is no child of this one. The kernel tells nobody but the parent, so it
 /// is looked for; that costs one small read a look, and only for instances that outlived a runner.
 async fn outlive(handle: &Handle) -> Exit {
-    while Process::read(handle.pid).is_some_and(|now| now.born == handle.born && !now.is_over()) {
+    while seen(|| is_there(handle)).await {
         tokio::time::sleep(OUTLIVE_LOOK).await;
     }
     Exit::default()
+}
+
+/// Whether the instance's first process has not ended.
+fn is_there(handle: &Handle) -> io::Result<bool> {
+    let found = Process::read(handle.pid)?.is_some_and(|now| now.born == handle.born && !now.is_over());
+    Ok(found && handle.boot == tree::boot()?)
+}
+
+/// A look that fails says nothing, so it is taken again.
+async fn seen<T>(look: impl Fn() -> io::Result<T>) -> T {
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(error) => tracing::error!(%error, "the processes could not be looked at; tried again"),
+        }
+        tokio::time::sleep(OUTLIVE_LOOK).await;
+    }
 }

@@ -3,10 +3,13 @@
 //! A control group knows this better; here is what is done without one. A process belongs to an instance if
 //! it descends from the first process, is in its session, runs as its user, or has the instance's id and its runner's mark
 //! in its environment. The last two find those that broke away: a process in a new session whose parent has ended.
+//!
+//! A look that fails, for want of a file descriptor perhaps, says nothing of whether a process is there, and is an error.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::sync::OnceLock;
 
 use super::Handle;
 
@@ -23,9 +26,16 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn read(pid: u32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(pid, &text)
+    /// None if there is no such process.
+    ///
+    /// # Errors
+    /// When it could not be looked at; so of all of these.
+    pub fn read(pid: u32) -> io::Result<Option<Self>> {
+        let Some(text) = read(pid, "stat")? else { return Ok(None) };
+        let text = String::from_utf8_lossy(&text);
+        let unknown =
+            || io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat says `{text}`"));
+        Self::parse(pid, &text).map(Some).ok_or_else(unknown)
     }
 
     /// The second field is the program's name in parentheses and may itself hold spaces and parentheses.
@@ -52,27 +62,36 @@ impl Process {
 }
 
 /// Every process of the machine. Those that end meanwhile are left out.
-pub fn all() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter_map(Process::read).collect()
+pub fn all() -> io::Result<Vec<Process>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        found.extend(Process::read(pid)?);
+    }
+    Ok(found)
 }
 
 /// The live processes of an instance, parents before children.
-pub fn members(handle: &Handle) -> Vec<Process> {
-    let processes = all();
+pub fn members(handle: &Handle) -> io::Result<Vec<Process>> {
+    let processes = all()?;
     let marks = marks(&handle.runner, &handle.instance);
     let first = processes.iter().find(|process| process.pid == handle.pid);
     // Another process has the pid by now, or had it since the machine was started anew: then its session is not ours.
-    let taken = first.is_some_and(|process| process.born != handle.born) || handle.boot != boot();
+    let taken = first.is_some_and(|process| process.born != handle.born) || handle.boot != boot()?;
     let mut inside: BTreeSet<u32> = BTreeSet::new();
     for process in &processes {
         let in_session = process.pid == handle.pid || process.session == handle.pid;
         let by_session = !taken && in_session && process.born >= handle.born;
-        if by_session || has_user(process.pid, handle) || has_entries(process.pid, &marks) {
+        if by_session || has_user(process.pid, handle)? || has_entries(process.pid, &marks)? {
             inside.insert(process.pid);
         }
     }
+    Ok(with_descendants(processes, inside))
+}
+
+/// Those of the processes that still run and are among these or descend from them, parents before children.
+fn with_descendants(processes: Vec<Process>, mut inside: BTreeSet<u32>) -> Vec<Process> {
     loop {
         let before = inside.len();
         for process in &processes {
@@ -84,10 +103,10 @@ pub fn members(handle: &Handle) -> Vec<Process> {
             break;
         }
     }
-    let mut members: Vec<Process> =
+    let mut found: Vec<Process> =
         processes.into_iter().filter(|process| inside.contains(&process.pid) && !process.is_over()).collect();
-    members.sort_by_key(|process| (process.born, process.pid));
-    members
+    found.sort_by_key(|process| (process.born, process.pid));
+    found
 }
 
 /// What stands in the environment of an instance's processes, `NAME=value`. One that an earlier build has started is not
@@ -97,22 +116,30 @@ pub fn marks(runner: &str, instance: &str) -> Vec<String> {
     runner.into_iter().chain([format!("SKEIN_INSTANCE={instance}")]).collect()
 }
 
-/// The processes that have the instance's id in their environment, whoever has started them.
-pub fn marked(instance: &str) -> Vec<Process> {
+/// The processes that have the instance's id in their environment, whoever has started them, and what descends from them.
+pub fn marked(instance: &str) -> io::Result<Vec<Process>> {
     with_entries(&marks("", instance))
 }
 
-/// The processes that have all these entries, `NAME=value`, in their environment.
-pub fn with_entries(wanted: &[String]) -> Vec<Process> {
-    all().into_iter().filter(|process| !process.is_over() && has_entries(process.pid, wanted)).collect()
+/// The processes that have all these entries, `NAME=value`, in their environment, and what descends from them, parents
+/// before children.
+pub fn with_entries(wanted: &[String]) -> io::Result<Vec<Process>> {
+    let processes = all()?;
+    let mut inside = BTreeSet::new();
+    for process in &processes {
+        if has_entries(process.pid, wanted)? {
+            inside.insert(process.pid);
+        }
+    }
+    Ok(with_descendants(processes, inside))
 }
 
 /// The instances that have a process marked as this runner's.
-pub fn instances(runner: &str) -> BTreeSet<String> {
+pub fn instances(runner: &str) -> io::Result<BTreeSet<String>> {
     let mark = format!("SKEIN_RUNNER={runner}");
     let mut found = BTreeSet::new();
-    for process in all().iter().filter(|process| !process.is_over()) {
-        let Some(environment) = environment(process.pid) else { continue };
+    for process in all()?.iter().filter(|process| !process.is_over()) {
+        let Some(environment) = read(process.pid, "environ")? else { continue };
         if !entries(&environment).any(|entry| entry == mark.as_bytes()) {
             continue;
         }
@@ -121,29 +148,44 @@ pub fn instances(runner: &str) -> BTreeSet<String> {
             found.insert(String::from_utf8_lossy(instance).into_owned());
         }
     }
-    found
+    Ok(found)
 }
 
 /// Names this boot of the machine: pids and start times repeat after the next.
-pub fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+pub fn boot() -> io::Result<&'static str> {
+    static KNOWN: OnceLock<String> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(known);
+    }
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(KNOWN.get_or_init(|| id.trim().to_owned()))
 }
 
-fn has_entries(pid: u32, wanted: &[String]) -> bool {
-    let Some(environment) = environment(pid) else { return false };
-    wanted.iter().all(|wanted| entries(&environment).any(|found| found == wanted.as_bytes()))
+fn has_entries(pid: u32, wanted: &[String]) -> io::Result<bool> {
+    let Some(environment) = read(pid, "environ")? else { return Ok(false) };
+    Ok(wanted.iter().all(|wanted| entries(&environment).any(|found| found == wanted.as_bytes())))
 }
 
-fn has_user(pid: u32, handle: &Handle) -> bool {
-    let Some(user) = handle.user else { return false };
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+fn has_user(pid: u32, handle: &Handle) -> io::Result<bool> {
+    let Some(user) = handle.user else { return Ok(false) };
+    let Some(status) = read(pid, "status")? else { return Ok(false) };
+    let status = String::from_utf8_lossy(&status);
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let uid = user.uid.to_string();
-    uids.is_some_and(|uids| uids.split_ascii_whitespace().any(|text| text == uid))
+    Ok(uids.is_some_and(|uids| uids.split_ascii_whitespace().any(|text| text == uid)))
 }
 
-fn environment(pid: u32) -> Option<Vec<u8>> {
-    fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).ok()
+/// What the kernel says of a process, by proc_pid(5). None if it has ended, or is not to be seen by this user: then it is
+/// nothing that this user has started.
+fn read(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(format!("/proc/{pid}/{file}")) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn entries(environment: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -159,28 +201,28 @@ mod tests {
         let mut session = std::process::Command::new("setsid").args(["sleep", "100"]).spawn().unwrap();
         // It is the leader of its session once it has become its program.
         let is_leader = |process: &Process| process.session == process.pid;
-        while !Process::read(session.id()).as_ref().is_some_and(is_leader) {
+        while !Process::read(session.id()).unwrap().as_ref().is_some_and(is_leader) {
             std::thread::yield_now();
         }
-        let first = Process::read(session.id()).unwrap();
-        let handle = |born: u64, boot: String| Handle {
+        let first = Process::read(session.id()).unwrap().unwrap();
+        let handle = |born: u64, boot: &str| Handle {
             instance: "nobody-00000000".to_owned(),
             runner: String::new(),
             pid: first.pid,
             born,
-            boot,
+            boot: boot.to_owned(),
             cgroup: None,
             user: None,
             container: None,
         };
         let found = [
-            members(&handle(first.born, boot())),
-            members(&handle(first.born, "an earlier one".to_owned())),
-            members(&handle(first.born + 1, boot())),
+            members(&handle(first.born, boot().unwrap())),
+            members(&handle(first.born, "an earlier one")),
+            members(&handle(first.born + 1, boot().unwrap())),
         ];
         session.kill().unwrap();
         session.wait().unwrap();
-        assert_eq!(found.map(|members| members.len()), [1, 0, 0]);
+        assert_eq!(found.map(|members| members.unwrap().len()), [1, 0, 0]);
     }
 
     #[test]

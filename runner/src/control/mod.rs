@@ -128,6 +128,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         reported: watch::Sender::new(0),
         // What is taken over has no lease that this process knows of.
         silent: watch::Sender::new(true),
+        leaving: CancellationToken::new(),
         engine: engine.clone(),
     });
     instances.reconcile().await?;

@@ -237,9 +237,10 @@ impl<'a> Session<'a> {
         if !attaches {
             runner.lost.store(false, Ordering::Release);
             runner.registrations.fetch_add(1, Ordering::AcqRel);
-            runner.lease.renew(sent, lease);
             let lost = welcome.lost.iter().filter_map(|lost| announcement.held.get_key_value(lost));
+            // Before the lease holds: an answer to a heartbeat would have what is lost go on.
             runner.instances.verdict(lost);
+            runner.lease.renew(sent, lease);
             runner.instances.report_ends(&announcement.ended).await?;
             runner.note_taken(announcement).await?;
             self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
@@ -264,10 +265,10 @@ impl<'a> Session<'a> {
         let Some(sent) = sent else { return };
         self.pending.retain(|(pending, _)| *pending > number);
         let runner = &self.control.runner;
-        let held = runner.lease.holds();
         runner.lease.renew(sent, self.lease);
-        // The fleet did not give up on a runner whose heartbeat it answers.
-        if !held && runner.lease.holds() {
+        // The fleet did not give up on a runner whose heartbeat it answers. The instances are asked whether they stand still,
+        // and not the lease whether it had ended: at its very end that is not the same for a moment.
+        if runner.lease.holds() && runner.instances.is_silent() {
             runner.instances.verdict([]);
         }
     }

@@ -1,7 +1,8 @@
 //! What is asked of a running instance, on its way to the instance's task. Commands wait for no room and behind no tool:
 //! the coordinator takes one for given once it is here, and the task may be busy freezing for seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use skein_shared::Refusal;
@@ -9,6 +10,7 @@ use skein_shared::fence::Token;
 use skein_shared::transport::{Outcome, SetEnv};
 use tokio::sync::{mpsc, oneshot};
 
+use super::machine::STOPPED;
 use crate::container::{Handle, Spec};
 
 /// Tools that wait for an instance whose task is busy freezing or ending it. What is beyond waits for room.
@@ -79,6 +81,8 @@ impl Order {
 pub(super) struct Orders {
     commands: mpsc::UnboundedSender<Order>,
     tools: mpsc::Sender<ForTool>,
+    /// The highest token that was given on.
+    latest: Arc<Mutex<Option<Token>>>,
 }
 
 /// Where the task finds what was asked.
@@ -86,20 +90,33 @@ pub(super) struct Orders {
 pub(super) struct Inbox {
     commands: mpsc::UnboundedReceiver<Order>,
     tools: mpsc::Receiver<ForTool>,
+    /// Commands that came during a launch, and are followed after it.
+    kept: VecDeque<Order>,
 }
 
 pub(super) fn open() -> (Orders, Inbox) {
     let (commands, came) = mpsc::unbounded_channel();
     let (tools, asked) = mpsc::channel(TOOLS);
-    (Orders { commands, tools }, Inbox { commands: came, tools: asked })
+    (
+        Orders { commands, tools, latest: Arc::default() },
+        Inbox { commands: came, tools: asked, kept: VecDeque::new() },
+    )
 }
 
 impl Orders {
     /// Gives a command or a word of the runner's own.
     pub(super) fn give(&self, instance: &str, order: Order) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        *latest = (*latest).max(order.token());
+        drop(latest);
         if self.commands.send(order).is_err() {
             tracing::debug!(instance, "nothing to do: the instance has just ended");
         }
+    }
+
+    /// The highest token of what was commanded.
+    pub(super) fn latest(&self) -> Option<Token> {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for what a tool needs, once there is room. False when the instance has ended.
@@ -112,10 +129,28 @@ impl Inbox {
     /// The next order, commands first, in their order; none when nobody can give any more. A call that is dropped loses
     /// nothing.
     pub(super) async fn recv(&mut self) -> Option<Order> {
+        if let Some(kept) = self.kept.pop_front() {
+            return Some(kept);
+        }
         tokio::select! {
             biased;
             order = self.commands.recv() => order,
             Some(what) = self.tools.recv() => Some(Order::Tool(what)),
+        }
+    }
+
+    /// Returns when a launch is not wanted any more, with the token of that word and the reason. All that is commanded
+    /// otherwise is kept for [`Self::recv`]. A call that is dropped loses nothing.
+    pub(super) async fn given_up(&mut self, began: Token, latest: Token) -> (Token, String) {
+        loop {
+            let latest = self.kept.iter().filter_map(Order::token).fold(latest, Token::max);
+            match self.commands.recv().await {
+                Some(Order::Stop { token, reason, .. }) if token >= latest => return (token, reason),
+                Some(Order::Kill { known, reason }) if known >= began => return (latest, reason),
+                Some(Order::Leave) | None => return (latest, STOPPED.to_owned()),
+                Some(Order::Stop { .. } | Order::Kill { .. }) => {}
+                Some(other) => self.kept.push_back(other),
+            }
         }
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use skein_shared::fence::Token;
 use skein_shared::{Code, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
+use super::shared::LeftBehind;
 use super::sleeper::Sleeper;
 use super::stage::{self, HOOK, Stage};
 use super::variables::Variables;
@@ -47,7 +47,7 @@ pub(super) struct Machine {
 /// Starts an instance, lives with it to its end and gives that, as [`Machine::run`] does.
 pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut inbox: Inbox) -> Option<Row> {
     row.input = input;
-    match begin(&shared, &mut row, &mut inbox).await {
+    match begin(&shared, &mut row, &mut inbox).await.ok()? {
         Ok((handle, endpoint)) => {
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
@@ -65,8 +65,12 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut 
 
 /// Starts the first process, once the runner has its lease: a start may have lain about for longer than that lasted, and
 /// what it starts may run elsewhere by now. It is given up when it is not wanted any more: an image may take hours.
-async fn begin(shared: &Shared, row: &mut Row, inbox: &mut Inbox) -> Result<(Handle, Endpoint), Failure> {
-    let (mut silent, first) = (shared.silent.subscribe(), row.token);
+async fn begin(
+    shared: &Shared,
+    row: &mut Row,
+    inbox: &mut Inbox,
+) -> Result<Result<(Handle, Endpoint), Failure>, LeftBehind> {
+    let (mut silent, began, latest) = (shared.silent.subscribe(), row.began, row.token);
     let launched = async {
         // Its sender lives in `shared`.
         let _ = silent.wait_for(|silent| !silent).await;
@@ -74,27 +78,13 @@ async fn begin(shared: &Shared, row: &mut Row, inbox: &mut Inbox) -> Result<(Han
     };
     let (token, reason) = tokio::select! {
         biased;
-        launched = launched => return launched,
-        given_up = given_up(inbox, first) => given_up,
+        launched = launched => return Ok(launched),
+        given_up = inbox.given_up(began, latest) => given_up,
     };
     row.token = token;
     // It may have got as far as to leave something behind.
-    if let Err(problem) = shared.engine.sweep(&row.instance).await {
-        tracing::error!(instance = row.instance, %problem, "the engine failed");
-    }
-    Err(Failure(reason))
-}
-
-/// Returns when a start is not wanted any more, with the token of that word and the reason.
-pub(super) async fn given_up(inbox: &mut Inbox, first: Token) -> (Token, String) {
-    loop {
-        match inbox.recv().await {
-            Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
-            Some(Order::Kill { known, reason }) if known >= first => return (first, reason),
-            Some(Order::Leave) | None => return (first, "the runner was stopped".to_owned()),
-            Some(_) => {}
-        }
-    }
+    shared.sweep(&row.instance).await?;
+    Ok(Err(Failure(reason)))
 }
 
 async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
@@ -197,40 +187,45 @@ impl Machine {
     }
 
     /// Follows orders until the instance has ended, and gives how, which is still to be written down and reported. None if
-    /// nobody is left to give orders.
-    pub(super) async fn run(mut self) -> Option<Row> {
+    /// the runner leaves before it has, or nobody is left to give orders.
+    pub(super) async fn run(self) -> Option<Row> {
+        self.live().await.ok()?
+    }
+
+    async fn live(mut self) -> Result<Option<Row>, LeftBehind> {
         let mut until = self.deadline();
         loop {
             let ended = tokio::select! {
                 // The end comes first: an order for an ended instance has no effect.
                 biased;
-                exit = self.shared.engine.wait(&self.handle) => self.go_on(exit, false).await,
+                exit = self.shared.engine.wait(&self.handle) => self.go_on(exit, false).await?,
                 () = tokio::time::sleep_until(until), if self.row.stage.is_hook() => {
-                    let exit = self.kill().await;
-                    self.go_on(exit, true).await
+                    let exit = self.kill().await?;
+                    self.go_on(exit, true).await?
                 }
                 () = at(self.freeze_again) => {
                     self.freeze().await;
                     continue;
                 }
                 order = self.inbox.recv() => {
-                    match self.follow(order?).await {
+                    let Some(order) = order else { return Ok(None) };
+                    match self.follow(order).await? {
                         Followed::Over(exit, reason) => Next::Over(self.row.exit.unwrap_or(exit), reason),
                         Followed::Spilled => {
                             let Self { shared, row, inbox, .. } = self;
-                            return Box::pin(Sleeper { shared, row, inbox }.run()).await;
+                            return Ok(Box::pin(Sleeper { shared, row, inbox }.run()).await);
                         }
                         Followed::On => continue,
                     }
                 }
                 // Behind the orders: one that was given away ends before it could go on.
                 Ok(()) = self.silent.changed() => {
-                    self.follow_lease().await;
+                    self.follow_lease().await?;
                     continue;
                 }
             };
             match ended {
-                Next::Over(exit, reason) => return Some(self.over(exit, reason).await),
+                Next::Over(exit, reason) => return self.over(exit, reason).await.map(Some),
                 Next::Stage => until = self.deadline(),
             }
         }
@@ -242,32 +237,43 @@ impl Machine {
     }
 
     /// A process has ended by itself, or was `late`: goes on to the one that follows.
-    async fn go_on(&mut self, exit: Exit, late: bool) -> Next {
+    async fn go_on(&mut self, exit: Exit, late: bool) -> Result<Next, LeftBehind> {
         self.freeze_again = None;
         let Ok(definition) = self.shared.definition(&self.row) else {
-            return Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason));
+            return Ok(Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason)));
         };
         let hooks = &definition.hooks;
         let failed = self.row.stage.hook(hooks).and_then(|hook| stage::failure(hook, exit, late));
         match (self.row.stage, failed) {
-            (Stage::Before(_), Some(failure)) => return Next::Over(stage::not_begun(exit), failure),
+            (Stage::Before(_), Some(failure)) => return Ok(Next::Over(stage::not_begun(exit), failure)),
             (Stage::After(_), Some(failure)) => tracing::warn!(instance = self.instance(), failure),
             (Stage::Agent, _) => self.row.exit = Some(exit),
             _ => {}
         }
         let Some(next) = self.row.stage.next(hooks) else {
-            return Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason));
+            return Ok(Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason)));
         };
         // Whatever the last one has left running.
-        self.log_failure(self.shared.engine.kill(&self.handle).await);
+        self.kill().await?;
         self.shared.engine.let_go(&self.handle);
         if let Err(reason) = self.waits_for_lease().await {
-            return Next::Over(self.row.exit.unwrap_or(exit), reason);
+            return Ok(Next::Over(self.row.exit.unwrap_or(exit), reason));
         }
         // What follows runs, however the last one stood.
         self.endpoint.release();
         (self.row.state, self.row.stage) = (State::Running, next);
-        match launch_stage(&self.shared, &mut self.row, &definition).await {
+        let (began, latest) = (self.row.began, self.row.token);
+        let launched = tokio::select! {
+            biased;
+            launched = launch_stage(&self.shared, &mut self.row, &definition) => launched,
+            (token, reason) = self.inbox.given_up(began, latest) => {
+                self.row.token = token;
+                // It may have got as far as to leave something behind.
+                self.shared.sweep(&self.row.instance).await?;
+                Err(Failure(reason))
+            }
+        };
+        Ok(match launched {
             Ok(handle) => {
                 self.handle = handle;
                 self.shared.save(&self.row, None).await;
@@ -276,28 +282,28 @@ impl Machine {
                 Next::Stage
             }
             Err(Failure(problem)) => Next::Over(self.row.exit.unwrap_or_default(), problem),
-        }
+        })
     }
 
-    async fn follow(&mut self, order: Order) -> Followed {
+    async fn follow(&mut self, order: Order) -> Result<Followed, LeftBehind> {
         if !Shared::takes(&mut self.row, &order) {
-            return Followed::On;
+            return Ok(Followed::On);
         }
         match order {
             Order::Freeze(_) => self.freeze().await,
-            Order::Thaw(_) => self.thaw(What::Thawed).await,
-            Order::Spill(_) if self.spill().await => return Followed::Spilled,
+            Order::Thaw(_) => self.thaw(What::Thawed).await?,
+            Order::Spill(_) if self.spill().await? => return Ok(Followed::Spilled),
             Order::Spill(_) => {}
             // It was never spilled, as far as this runner knows.
             Order::Restore { .. } => {
                 let pid = self.handle.pid;
-                self.thaw(What::Restored { pid }).await;
+                self.thaw(What::Restored { pid }).await?;
             }
-            Order::Stop { reason, grace, .. } => return Followed::Over(self.end(grace).await, reason),
-            Order::Kill { reason, .. } => return Followed::Over(self.kill().await, reason),
+            Order::Stop { reason, grace, .. } => return Ok(Followed::Over(self.end(grace).await?, reason)),
+            Order::Kill { reason, .. } => return Ok(Followed::Over(self.kill().await?, reason)),
             Order::Leave => {
                 let grace = self.shared.grace(&self.row);
-                return Followed::Over(self.end(grace).await, STOPPED.to_owned());
+                return Ok(Followed::Over(self.end(grace).await?, STOPPED.to_owned()));
             }
             // Whoever asked may be gone.
             Order::Tool(ForTool::Reach(answer)) => _ = answer.send(self.reach()),
@@ -305,7 +311,7 @@ impl Machine {
                 _ = answer.send(self.is_reached().map(|()| self.variables.set(change)))
             }
         }
-        Followed::On
+        Ok(Followed::On)
     }
 
     /// Only a running instance may be touched: in a frozen one nothing would go on, and its lease may be over.
@@ -356,7 +362,7 @@ impl Machine {
         frozen
     }
 
-    async fn thaw(&mut self, report: What) {
+    async fn thaw(&mut self, report: What) -> Result<(), LeftBehind> {
         self.freeze_again = None;
         match self.row.state {
             State::Running => self.shared.save(&self.row, None).await,
@@ -365,13 +371,14 @@ impl Machine {
                 self.row.state = State::Silenced;
                 self.shared.save(&self.row, Some(report)).await;
             }
-            _ => self.wake(Some(report)).await,
+            _ => self.wake(Some(report)).await?,
         }
+        Ok(())
     }
 
     /// Answers first, then the process: a client that wakes up looks at its timers before it looks at its
     /// socket, and must find the answer there.
-    pub(super) async fn wake(&mut self, report: Option<What>) {
+    pub(super) async fn wake(&mut self, report: Option<What>) -> Result<(), LeftBehind> {
         self.endpoint.release();
         if report.is_some() {
             self.endpoint.answered(ANSWER).await;
@@ -384,13 +391,14 @@ impl Machine {
             Err(problem) => {
                 tracing::error!(instance = self.instance(), %problem, "not thawed; ending it");
                 self.row.reason = format!("it could not be thawed: {problem}");
-                self.kill().await;
+                self.kill().await?;
             }
         }
+        Ok(())
     }
 
     /// Asks it to end, and kills what is left after the grace, or sooner when it may not run any longer.
-    async fn end(&mut self, grace: Duration) -> Exit {
+    async fn end(&mut self, grace: Duration) -> Result<Exit, LeftBehind> {
         self.endpoint.release();
         if self.row.state != State::Running {
             self.log_failure(self.shared.engine.thaw(&self.handle).await);
@@ -408,7 +416,7 @@ impl Machine {
         };
         tokio::select! {
             biased;
-            exit = self.shared.engine.wait(&self.handle) => return exit,
+            exit = self.shared.engine.wait(&self.handle) => return Ok(exit),
             () = tokio::time::sleep(grace) => {}
             () = cut_short => {}
             // It may not run on beyond the lease.
@@ -417,27 +425,22 @@ impl Machine {
         self.kill().await
     }
 
-    /// Kills it as often as it takes: an engine may fail at that, and nobody else would try again.
-    pub(super) async fn kill(&self) -> Exit {
-        loop {
-            self.log_failure(self.shared.engine.kill(&self.handle).await);
-            if let Ok(exit) = tokio::time::timeout(REST, self.shared.engine.wait(&self.handle)).await {
-                return exit;
-            }
-        }
+    pub(super) async fn kill(&self) -> Result<Exit, LeftBehind> {
+        self.shared.kill(&self.handle).await
     }
 
-    async fn over(mut self, exit: Exit, mut reason: String) -> Row {
+    async fn over(mut self, exit: Exit, mut reason: String) -> Result<Row, LeftBehind> {
         if reason.is_empty() {
             reason = limit_met(exit).unwrap_or_default().to_owned();
         }
-        self.log_failure(self.shared.engine.kill(&self.handle).await);
+        // Whatever the first process has left running.
+        self.kill().await?;
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
         let ending = self.shared.ending(&self.row, exit).await;
         self.shared.clear(self.instance()).await;
         self.row.ended(ending, reason);
-        self.row
+        Ok(self.row)
     }
 
     pub(super) fn log_failure(&self, result: Result<(), Failure>) {

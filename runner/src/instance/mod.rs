@@ -21,9 +21,11 @@ mod waiting;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
@@ -227,6 +229,11 @@ impl Instances {
         self.shared.silent.send_replace(true);
     }
 
+    /// Whether everything is to stand still.
+    pub fn is_silent(&self) -> bool {
+        *self.shared.silent.borrow()
+    }
+
     /// The lease holds. Instances in `lost` were given away meanwhile and end, unless they were started anew since they
     /// had this token; the others go on.
     pub fn verdict<'a>(&self, lost: impl IntoIterator<Item = (&'a String, &'a Token)>) {
@@ -246,6 +253,7 @@ impl Instances {
     pub async fn leave(&self) {
         // Closed first: a start sees that, or its instance is among those that get the order.
         self.tasks.close();
+        self.shared.leaving.cancel();
         self.all(|| Order::Leave);
         self.tasks.wait().await;
     }
@@ -273,24 +281,9 @@ impl Instances {
     }
 
     /// Ends what should live and is followed by nobody: it would keep its slot for ever.
-    fn end_forsaken(self: &Arc<Self>, mut row: Row) {
-        let (instances, instance) = (Arc::clone(self), row.instance.clone());
-        self.adopt(&instance, |_| async move {
-            tracing::error!(instance = row.instance, "nobody looks after it any more; ending it");
-            while let Err(problem) = instances.shared.engine.sweep(&row.instance).await {
-                tracing::error!(instance = row.instance, %problem, "what is left of it was not ended; tried again");
-                // The next start of a runner that leaves finds it.
-                if instances.tasks.is_closed() {
-                    return None;
-                }
-                tokio::time::sleep(REST).await;
-            }
-            instances.shared.clear(&row.instance).await;
-            row.state = State::Ended;
-            row.exit = row.exit.or(Some(Exit::default()));
-            row.reason = "its runner has lost sight of it".to_owned();
-            Some(row)
-        });
+    fn end_forsaken(self: &Arc<Self>, row: Row) {
+        let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
+        self.adopt(&instance, |_| async move { forsaken(&shared, row).await });
     }
 
     /// Starts an instance once its earlier start has ended here.
@@ -375,7 +368,12 @@ impl Instances {
     fn spawn(self: &Arc<Self>, instance: String, life: impl Future<Output = Option<Row>> + Send + 'static) {
         let instances = Arc::clone(self);
         self.tasks.spawn(async move {
-            if let Some(ended) = life.await {
+            let ended = match AssertUnwindSafe(life).catch_unwind().await {
+                Ok(ended) => ended,
+                // The panic itself is in the log.
+                Err(_) => instances.after_panic(&instance).await,
+            };
+            if let Some(ended) = ended {
                 instances.write_down(ended).await;
             }
             instances.running().remove(&instance);
@@ -384,6 +382,24 @@ impl Instances {
                 tracing::error!(instance, %error, "an instance was not started anew");
             }
         });
+    }
+
+    /// Ends an instance of which the task has panicked. What it was told by then is lost, but for the token.
+    async fn after_panic(&self, instance: &str) -> Option<Row> {
+        let row = loop {
+            match self.shared.ledger.row(instance).await {
+                Ok(row) => break row,
+                Err(error) => tracing::error!(instance, %error, "the ledger cannot be read; tried again"),
+            }
+            if self.tasks.is_closed() {
+                return None;
+            }
+            tokio::time::sleep(REST).await;
+        };
+        let mut ended = forsaken(&self.shared, row?).await?;
+        let told = self.running().get(instance).and_then(Orders::latest);
+        ended.token = ended.token.max(told.unwrap_or(ended.token));
+        Some(ended)
     }
 
     /// Writes down how an instance ended, as often as it takes: until then its agent takes it for alive. A runner that leaves
@@ -436,6 +452,18 @@ impl Instances {
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, Orders>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Ends an instance that nobody looks after any more.
+async fn forsaken(shared: &Shared, mut row: Row) -> Option<Row> {
+    tracing::error!(instance = row.instance, "nobody looks after it any more; ending it");
+    shared.sweep(&row.instance).await.ok()?;
+    row.handle.iter().for_each(|handle| shared.engine.let_go(handle));
+    shared.clear(&row.instance).await;
+    row.state = State::Ended;
+    row.exit = row.exit.or(Some(Exit::default()));
+    row.reason = "its runner has lost sight of it".to_owned();
+    Some(row)
 }
 
 /// Whether a command wants of an instance that has ended what only its end can answer: whoever sends it does not know.

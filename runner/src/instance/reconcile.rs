@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Instances;
 use super::ledger::{Row, State, What};
 use super::machine::Machine;
 use super::sleeper::Sleeper;
+use super::{Instances, Shared};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 
@@ -43,28 +43,22 @@ impl Instances {
     }
 
     /// False for one that has ended.
-    async fn take_over(self: &Arc<Self>, mut row: Row) -> Result<bool, Error> {
+    async fn take_over(self: &Arc<Self>, row: Row) -> Result<bool, Error> {
         if row.state == State::Spilled {
-            self.take_over_asleep(row).await;
+            self.take_over_asleep(row);
             return Ok(true);
         }
         let Some(handle) = row.handle.clone() else {
-            row.state = State::Ended;
-            row.reason = "the runner ended while it started this instance".to_owned();
-            let token = row.token;
-            return self.shared.report_end(row, token).await.map(|()| false);
+            return self.end_rest(row, "the runner ended while it started this instance").await;
         };
         if !self.shared.engine.adopt(&handle, &self.shared.folders.log(&row.instance)).await {
-            self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
-            return self.ended_alone(row, "it ended while the runner was away").await.map(|()| false);
+            return self.end_rest(row, "it ended while the runner was away").await;
         }
         let endpoint = match Endpoint::open(&row, self.shared.upstreams.clone()).await {
             Ok(endpoint) => endpoint,
             Err(error) => {
                 tracing::error!(instance = row.instance, %error, "its endpoint could not be opened again");
-                self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
-                let reason = "its endpoint's port was taken while the runner was away";
-                return self.ended_alone(row, reason).await.map(|()| false);
+                return self.end_rest(row, "its endpoint's port was taken while the runner was away").await;
             }
         };
         tracing::info!(instance = row.instance, pid = handle.pid, "taken over");
@@ -79,26 +73,57 @@ impl Instances {
 
     /// One whose processes were ended, or were to be, for the rest of a long wait. What a start that was cut short has
     /// left of it is ended too: it is started again once a coordinator has spoken.
-    async fn take_over_asleep(self: &Arc<Self>, mut row: Row) {
-        let instance = row.instance.clone();
-        if let Some(handle) = row.handle.take() {
-            self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
-            self.shared.take_back(&instance).await;
-            self.shared.save(&row, Some(What::Spilled)).await;
-        }
-        self.shared.engine.sweep(&instance).await.unwrap_or_else(|problem| tracing::error!(%problem));
-        tracing::info!(instance, "sleeps on");
-        let shared = Arc::clone(&self.shared);
-        self.adopt(&instance, |inbox| Sleeper { shared, row, inbox }.run());
+    fn take_over_asleep(self: &Arc<Self>, mut row: Row) {
+        let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
+        self.adopt(&instance, |inbox| async move {
+            if let Some(handle) = row.handle.take() {
+                shared.kill(&handle).await.ok()?;
+                shared.take_back(&row.instance).await;
+                shared.save(&row, Some(What::Spilled)).await;
+            }
+            shared.sweep(&row.instance).await.ok()?;
+            tracing::info!(instance = row.instance, "sleeps on");
+            Sleeper { shared, row, inbox }.run().await
+        });
     }
 
-    async fn ended_alone(&self, mut row: Row, reason: &str) -> Result<(), Error> {
-        let exit = row.exit.unwrap_or_default();
-        let ending = self.shared.ending(&row, exit).await;
-        // A client that has said how it ended knows better.
-        let reason = if ending.exit == exit { reason.to_owned() } else { String::new() };
-        row.ended(ending, reason);
-        let token = row.token;
-        self.shared.report_end(row, token).await
+    /// Ends what is left of an instance that nobody can go on with, at once or as often as it takes: only then it has ended.
+    /// False when it has.
+    async fn end_rest(self: &Arc<Self>, row: Row, reason: &'static str) -> Result<bool, Error> {
+        let ended = match &row.handle {
+            Some(handle) => self.shared.engine.kill(handle).await,
+            None => self.shared.engine.sweep(&row.instance).await,
+        };
+        let Err(problem) = ended else {
+            let row = ended_alone(&self.shared, row, reason).await;
+            let token = row.token;
+            return self.shared.report_end(row, token).await.map(|()| false);
+        };
+        tracing::error!(instance = row.instance, %problem, "what is left of it was not ended; tried again");
+        let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
+        self.adopt(&instance, |_| async move {
+            match &row.handle {
+                Some(handle) => shared.kill(handle).await.map(drop),
+                None => shared.sweep(&row.instance).await,
+            }
+            .ok()?;
+            let row = ended_alone(&shared, row, reason).await;
+            shared.clear(&row.instance).await;
+            Some(row)
+        });
+        Ok(true)
     }
+}
+
+async fn ended_alone(shared: &Shared, mut row: Row, reason: &str) -> Row {
+    if row.handle.is_none() {
+        (row.state, row.reason) = (State::Ended, reason.to_owned());
+        return row;
+    }
+    let exit = row.exit.unwrap_or_default();
+    let ending = shared.ending(&row, exit).await;
+    // A client that has said how it ended knows better.
+    let reason = if ending.exit == exit { reason.to_owned() } else { String::new() };
+    row.ended(ending, reason);
+    row
 }

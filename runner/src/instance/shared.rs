@@ -7,16 +7,25 @@ use std::time::Duration;
 
 use skein_shared::fence::Token;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::folders::Folders;
 use super::ledger::{Ledger, Row, What};
+use super::machine::REST;
 use super::{Order, input, log, transcript};
-use crate::container::{Engine, Exit, Failure};
+use crate::container::{Engine, Exit, Failure, Handle};
 use crate::credentials::{self, Credentials, Mask};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::harness::{Ending, Said};
+
+/// How often a runner that leaves still tries to end what does not end. Its next start goes on with that.
+const LAST_TRIES: u32 = 5;
+
+/// The runner leaves, and something of an instance has not ended: its next start finds it by the ledger.
+#[derive(Debug)]
+pub(super) struct LeftBehind;
 
 pub struct Shared {
     /// Stands in the environment of every process, to find strays by.
@@ -36,6 +45,8 @@ pub struct Shared {
     pub reported: watch::Sender<u64>,
     /// The runner has no lease, so nothing of it may run. A state and no order, for it must not be overlooked.
     pub silent: watch::Sender<bool>,
+    /// The runner is about to end.
+    pub leaving: CancellationToken,
 }
 
 impl Shared {
@@ -54,6 +65,8 @@ impl Shared {
     /// Reports how an instance ended, perhaps again, to whoever has commanded it since.
     pub(super) async fn report_end(&self, mut row: Row, token: Token) -> Result<(), Error> {
         row.token = row.token.max(token);
+        // It may be long, and is of no use any more.
+        row.input.clear();
         let what = row.end();
         self.ledger.save(row, Some(what)).await?;
         self.reported.send_modify(|count| *count += 1);
@@ -109,6 +122,44 @@ impl Shared {
         if let Err(lost) = tokio::task::spawn_blocking(move || folders.take_files_back(&of)).await {
             tracing::error!(instance, %lost, "its files may still be there");
         }
+    }
+
+    /// Kills an instance as often as it takes, for an engine may fail at that and nobody else would try again. Gives how
+    /// its first process ended, once that and all others have.
+    pub(super) async fn kill(&self, handle: &Handle) -> Result<Exit, LeftBehind> {
+        let mut left = LAST_TRIES;
+        loop {
+            let problem = match self.engine.kill(handle).await {
+                Ok(()) => match tokio::time::timeout(REST, self.engine.wait(handle)).await {
+                    Ok(exit) => return Ok(exit),
+                    Err(_) => Failure("its first process has not ended yet".to_owned()),
+                },
+                Err(problem) => problem,
+            };
+            self.rest(&handle.instance, &problem, &mut left).await?;
+        }
+    }
+
+    /// The same for an instance of which only the id is known.
+    pub(super) async fn sweep(&self, instance: &str) -> Result<(), LeftBehind> {
+        let mut left = LAST_TRIES;
+        while let Err(problem) = self.engine.sweep(instance).await {
+            self.rest(instance, &problem, &mut left).await?;
+        }
+        Ok(())
+    }
+
+    /// A pause after what has failed, unless a runner that leaves has tried it often enough.
+    async fn rest(&self, instance: &str, problem: &Failure, left: &mut u32) -> Result<(), LeftBehind> {
+        tracing::error!(instance, %problem, "not all of it was ended; tried again");
+        if self.leaving.is_cancelled() {
+            *left -= 1;
+        }
+        if *left == 0 {
+            return Err(LeftBehind);
+        }
+        tokio::time::sleep(REST).await;
+        Ok(())
     }
 
     /// How an instance ended, by its exit and by its program's own word.

@@ -1,7 +1,8 @@
 //! What an instance does while its runner has no lease: it stands still, for elsewhere another may take its place.
 
 use super::ledger::State;
-use super::machine::{Machine, given_up};
+use super::machine::Machine;
+use super::shared::LeftBehind;
 
 impl Machine {
     /// What follows may run elsewhere by now if the runner has lost its lease, so it begins only with one. Gives the reason
@@ -10,35 +11,37 @@ impl Machine {
         let mut silent = self.silent.clone();
         tokio::select! {
             biased;
-            // Its sender lives in `shared`.
-            _ = silent.wait_for(|silent| !silent) => Ok(()),
-            (token, reason) = given_up(&mut self.inbox, self.row.token) => {
+            // First: the verdict that gives the lease back says before that what was given away.
+            (token, reason) = self.inbox.given_up(self.row.began, self.row.token) => {
                 self.row.token = token;
                 Err(reason)
             }
+            // Its sender lives in `shared`.
+            _ = silent.wait_for(|silent| !silent) => Ok(()),
         }
     }
 
-    pub(super) async fn follow_lease(&mut self) {
+    pub(super) async fn follow_lease(&mut self) -> Result<(), LeftBehind> {
         let silent = *self.silent.borrow_and_update();
         match self.row.state {
             State::Running if silent => self.silence().await,
             State::Silenced if !silent => self.wake(None).await,
-            _ => {}
+            _ => Ok(()),
         }
     }
 
-    async fn silence(&mut self) {
+    async fn silence(&mut self) -> Result<(), LeftBehind> {
         if let Err(problem) = self.hold().await {
             // It may not run on beyond the lease: elsewhere another may take its place.
             tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");
             self.row.reason = format!("it could not be frozen when the runner's lease ended: {problem}");
             // Its exit is taken as that of any other.
-            self.kill().await;
-            return;
+            self.kill().await?;
+            return Ok(());
         }
         tracing::warn!(instance = self.instance(), "frozen: the runner's lease was not renewed");
         self.row.state = State::Silenced;
         self.shared.save(&self.row, None).await;
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use skein_shared::{Code, Refusal};
 
 use super::ledger::{Row, State, What};
 use super::machine::{Machine, STOPPED, open_and_launch};
+use super::shared::LeftBehind;
 use super::stage::Stage;
 use super::{ForTool, Inbox, Order, Shared, kept};
 use crate::container::{Exit, Failure, Handle};
@@ -33,30 +34,30 @@ pub(super) struct Sleeper {
 
 impl Machine {
     /// Ends all processes of a frozen instance and keeps its files. False when it stays as it is.
-    pub(super) async fn spill(&mut self) -> bool {
+    pub(super) async fn spill(&mut self) -> Result<bool, LeftBehind> {
         if self.row.state != State::Frozen {
             // A coordinator has lost that it was thawed: what it hears is that it is frozen now.
             self.freeze().await;
-            return false;
+            return Ok(false);
         }
         match self.session().await {
             Ok(session) => self.row.session = session,
             Err(Failure(problem)) => {
                 tracing::warn!(instance = self.instance(), problem, "not spilled; it sleeps on frozen");
                 self.shared.save(&self.row, Some(What::Frozen)).await;
-                return false;
+                return Ok(false);
             }
         }
         self.row.state = State::Spilled;
         self.shared.save(&self.row, None).await;
-        self.end_asleep().await;
+        self.end_asleep().await?;
         self.row.handle = None;
         tracing::info!(
             instance = self.instance(),
             "spilled: its processes have ended for the rest of its wait"
         );
         self.shared.save(&self.row, Some(What::Spilled)).await;
-        true
+        Ok(true)
     }
 
     /// The conversation to go on with later. A client that goes on in one and has named none yet could not be started again.
@@ -80,7 +81,7 @@ impl Machine {
 
     /// The request to end waits for it when it is thawed, so that it comes before anything else. It asks nobody for
     /// anything on the way out: its endpoint is shut.
-    async fn end_asleep(&self) {
+    async fn end_asleep(&self) -> Result<(), LeftBehind> {
         let (engine, handle) = (&self.shared.engine, &self.handle);
         self.endpoint.shut();
         self.log_failure(engine.ask(handle).await);
@@ -88,9 +89,10 @@ impl Machine {
         let grace = GRACE.min(self.shared.grace(&self.row));
         // Late is no failure: what is left is killed.
         let _ = tokio::time::timeout(grace, engine.wait(handle)).await;
-        self.kill().await;
+        self.kill().await?;
         engine.let_go(handle);
         self.shared.take_back(self.instance()).await;
+        Ok(())
     }
 }
 
@@ -153,7 +155,18 @@ impl Sleeper {
         self.row.input = input;
         // Its old port may be another's by now, and its new process is told the new one.
         self.row.port = 0;
-        match self.launch().await {
+        let (began, latest) = (self.row.began, self.row.token);
+        let launched = tokio::select! {
+            biased;
+            launched = launch(&self.shared, &mut self.row) => launched,
+            (token, reason) = self.inbox.given_up(began, latest) => {
+                self.row.token = token;
+                // It may have got as far as to leave something behind.
+                self.shared.sweep(&self.row.instance).await.ok()?;
+                return Some(self.over(reason).await);
+            }
+        };
+        match launched {
             Ok((handle, endpoint)) => {
                 let Self { shared, mut row, inbox } = self;
                 row.state = State::Running;
@@ -172,28 +185,6 @@ impl Sleeper {
         }
     }
 
-    async fn launch(&mut self) -> Result<(Handle, Endpoint), Failure> {
-        let definition = self.shared.definition(&self.row)?;
-        self.may_go_on(&definition)?;
-        self.row.patience = definition.program.patience();
-        self.row.stage = Stage::Agent;
-        open_and_launch(&self.shared, &mut self.row, &definition).await
-    }
-
-    /// A definition may have changed while its instance slept.
-    fn may_go_on(&self, definition: &Definition) -> Result<(), Failure> {
-        let change = if definition.program.harness() != self.row.harness {
-            "another `harness` than the one that it began with"
-        } else if definition.container.is_none() && kept::are_there(&self.shared, &self.row.instance) {
-            "no `image` any more, and its files lie in its container's folders"
-        } else if definition.container.is_some() && !kept::are_there(&self.shared, &self.row.instance) {
-            "an `image` since, and its files lie outside of it"
-        } else {
-            return Ok(());
-        };
-        Err(Failure(format!("its definition has {change}; start it anew")))
-    }
-
     async fn over(mut self, reason: String) -> Row {
         tracing::info!(instance = self.row.instance, reason, "ended in its sleep");
         let exit = Exit { signal: Some(TERM), ..Exit::default() };
@@ -202,4 +193,26 @@ impl Sleeper {
         self.row.ended(ending, reason);
         self.row
     }
+}
+
+async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
+    let definition = shared.definition(row)?;
+    may_go_on(shared, row, &definition)?;
+    row.patience = definition.program.patience();
+    row.stage = Stage::Agent;
+    open_and_launch(shared, row, &definition).await
+}
+
+/// A definition may have changed while its instance slept.
+fn may_go_on(shared: &Shared, row: &Row, definition: &Definition) -> Result<(), Failure> {
+    let change = if definition.program.harness() != row.harness {
+        "another `harness` than the one that it began with"
+    } else if definition.container.is_none() && kept::are_there(shared, &row.instance) {
+        "no `image` any more, and its files lie in its container's folders"
+    } else if definition.container.is_some() && !kept::are_there(shared, &row.instance) {
+        "an `image` since, and its files lie outside of it"
+    } else {
+        return Ok(());
+    };
+    Err(Failure(format!("its definition has {change}; start it anew")))
 }

@@ -10,12 +10,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process_group};
 use serde::Deserialize;
 use skein_shared::transport::{self, Outcome};
 
 use super::cut::{self, Cut};
-use super::{OUTPUTS, Result};
+use super::drain::Rest;
+use super::{OUTPUTS, Ran, Result};
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(1);
@@ -36,8 +37,8 @@ pub(super) struct Arguments {
     timeout: Option<f64>,
 }
 
-/// What came of the command, and whether its time was over.
-pub(super) fn run(arguments: Arguments, variables: &BTreeMap<String, String>) -> Result<(Outcome, bool)> {
+/// Runs the command, to its end or to the end of its time.
+pub(super) fn run(arguments: Arguments, variables: &BTreeMap<String, String>) -> Result<Ran> {
     let limit = transport::limit(arguments.timeout).map_err(|refusal| refusal.message)?;
     let failed = |error: io::Error| format!("the command could not be started: {error}");
     let (reader, writer) = io::pipe().map_err(failed)?;
@@ -50,6 +51,7 @@ pub(super) fn run(arguments: Arguments, variables: &BTreeMap<String, String>) ->
     // It holds the writing end too.
     drop(command);
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pipe = reader.try_clone().map_err(failed)?;
     let (output, read) = collect(reader);
     let ended = await_end(child);
     let end = match ended.recv_timeout(limit) {
@@ -60,9 +62,12 @@ pub(super) fn run(arguments: Arguments, variables: &BTreeMap<String, String>) ->
         ended => ended.ok().and_then(io::Result::ok),
     };
     // Late output is no failure.
-    let _ = read.recv_timeout(REST);
+    let goes_on = read.recv_timeout(REST) == Err(RecvTimeoutError::Timeout);
     let output = output.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok((told(&output, end, limit), end.is_none()))
+    let timed_out = end.is_none();
+    // What is still there when the time is over ends too.
+    let rest = (goes_on && !timed_out).then(|| Rest { pipe, file: output.to_go_on() });
+    Ok(Ran { outcome: told(&output, end, limit), timed_out, rest })
 }
 
 /// Images for small things have no bash.
@@ -149,6 +154,14 @@ impl Output {
             let surplus = self.end.len() - KEPT;
             self.end.drain(..surplus);
         }
+    }
+
+    /// The file, if there is one, and how many bytes it may still get.
+    fn to_go_on(&self) -> Option<(File, u64)> {
+        let (_, file) = self.file.as_ref()?;
+        // A longer file than the run may write would end whoever writes it.
+        let most = getrlimit(Resource::Fsize).current.unwrap_or(FILE).min(FILE);
+        Some((file.try_clone().ok()?, most.saturating_sub(self.bytes)))
     }
 
     fn is_long(&self) -> bool {

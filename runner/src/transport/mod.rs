@@ -4,12 +4,13 @@
 //!
 //! The runner starts its own program in the instance with the subcommand `transport` ([`Engine::exec`]), which reads
 //! one [`Request`] and writes one [`Outcome`]. One file for each tool; [`cut`] bounds what they say, [`files`] reads and
-//! writes, [`walk`] goes through folders. By [`part`] coordinators carry whole files, in and out.
+//! writes, [`walk`] goes through folders, [`drain`] reads on what a command has left in the background. By [`part`] coordinators carry whole files, in and out.
 //!
 //! [`Engine::exec`]: crate::container::Engine::exec
 
 mod bash;
 mod cut;
+mod drain;
 mod edit;
 mod files;
 mod find;
@@ -29,6 +30,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_shared::transport::{self as shared, Outcome, Tool};
+
+use drain::Rest;
 
 /// The hidden subcommand that runs a tool; every binary that runs a runner has to offer it.
 pub const SUBCOMMAND: &str = "transport";
@@ -50,6 +53,21 @@ pub struct Request {
     pub variables: BTreeMap<String, String>,
 }
 
+/// What came of a tool.
+struct Ran {
+    outcome: Outcome,
+    /// Its time was over.
+    timed_out: bool,
+    /// What it has left in the background prints still.
+    rest: Option<Rest>,
+}
+
+impl From<Outcome> for Ran {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, timed_out: false, rest: None }
+    }
+}
+
 /// A result, or a sentence that says what went wrong and what to do next.
 type Result<T> = std::result::Result<T, String>;
 
@@ -63,13 +81,12 @@ impl Request {
         }
     }
 
-    /// What came of it, and whether its time was over.
-    fn run(self) -> (Outcome, bool) {
+    fn run(self) -> Ran {
         let Self { tool, arguments, variables } = self;
         let outcome = match tool {
             Tool::Bash => {
                 return with(arguments, |arguments| bash::run(arguments, &variables))
-                    .unwrap_or_else(|problem| (Outcome::failed(problem), false));
+                    .unwrap_or_else(|problem| Outcome::failed(problem).into());
             }
             Tool::Read => with(arguments, read::run),
             Tool::Write => with(arguments, write::run),
@@ -81,7 +98,7 @@ impl Request {
             Tool::GetPart => with(arguments, part::get),
             Tool::PutPart => with(arguments, part::put),
         };
-        (outcome.unwrap_or_else(Outcome::failed), false)
+        outcome.unwrap_or_else(Outcome::failed).into()
     }
 }
 
@@ -92,6 +109,9 @@ fn with<A: DeserializeOwned, T>(arguments: Value, tool: impl FnOnce(A) -> Result
 
 /// Runs the tool that standard input asks for and writes its outcome to standard output.
 pub fn serve() -> ExitCode {
+    if let Some(keep) = drain::is_asked_to_keep() {
+        return drain::serve(keep);
+    }
     match answer() {
         Ok(code) => code,
         Err(problem) => {
@@ -105,7 +125,13 @@ fn answer() -> io::Result<ExitCode> {
     let mut asked = Vec::new();
     io::stdin().lock().read_to_end(&mut asked)?;
     let request: Request = serde_json::from_slice(&asked)?;
-    let (outcome, timed_out) = request.run();
+    let Ran { mut outcome, timed_out, rest } = request.run();
+    if let Some(Err(error)) = rest.map(Rest::hand_over) {
+        outcome.text = format!(
+            "{}\n\nNobody reads what the command's processes in the background print from now on, which may end them: {error}",
+            outcome.text
+        );
+    }
     let mut output = io::stdout().lock();
     serde_json::to_writer(&mut output, &outcome)?;
     output.flush()?;

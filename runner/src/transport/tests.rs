@@ -19,7 +19,7 @@ fn asked(tool: Tool, arguments: Value) -> Request {
 }
 
 fn tool(tool: Tool, arguments: Value) -> Outcome {
-    asked(tool, arguments).run().0
+    asked(tool, arguments).run().outcome
 }
 
 /// A folder with files, and their paths as texts.
@@ -376,7 +376,7 @@ fn the_end_of_long_output_is_shown_and_all_of_it_kept() {
 fn a_command_whose_time_is_over_is_ended_with_its_group() {
     let command = "trap '' TERM; (sleep 1000; echo late) & echo begun; while :; do sleep 0.01; done";
     let request = asked(Tool::Bash, json!({"command": command, "timeout": 0.2}));
-    let (said, timed_out) = request.run();
+    let Ran { outcome: said, timed_out, .. } = request.run();
     assert!(
         said.failed && timed_out && said.text.starts_with("begun\n\nThe command was ended after 0.2"),
         "{said:?}"

@@ -81,8 +81,8 @@ async fn what_nobody_waits_for_is_ended_and_what_is_not_here_is_refused() {
     coordinator.say(Message::Withdraw(Withdraw { number: 1 })).await;
     let command = |process: &Process| fs::read_to_string(format!("/proc/{}/cmdline", process.pid));
     let sleeps = |process: &Process| command(process).is_ok_and(|line| line.contains("4321"));
-    until(|| (!tree::marked(id(0xa)).iter().any(sleeps)).then_some(())).await;
-    assert!(!tree::marked(id(0xa)).is_empty(), "the instance was ended with it");
+    until(|| (!marked(id(0xa)).iter().any(sleeps)).then_some(())).await;
+    assert!(!marked(id(0xa)).is_empty(), "the instance was ended with it");
 
     let nothing = serde_json::json!({});
     coordinator.say(ask(2, 2, id(0xb), "ls", &nothing)).await;
@@ -125,6 +125,25 @@ async fn a_variable_that_was_set_is_there_for_commands_until_the_instance_waits(
     coordinator.say(thaw(id(0xa), 3)).await;
     coordinator.reported(id(0xa), |what| matches!(what, What::Thawed(_))).await;
     assert!(ask_for(8, bash(8, 8, show)).await.starts_with("none"));
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_leaves_in_the_background_goes_on_though_it_prints() {
+    let (coordinator, mut bed) = begun().await;
+    let printing = "(while [ ! -e go ]; do sleep 0.01; done; echo x; echo y; echo $1 >> alive) &";
+    coordinator.say(bash(1, 1, &format!("set -- short; {printing} echo ok"))).await;
+    assert_eq!(text(&answer(&coordinator, 1).await), "ok");
+    coordinator.say(bash(2, 2, &format!("set -- long; seq 100000; {printing} true"))).await;
+    let told = text(&answer(&coordinator, 2).await);
+    let (_, file) = told.trim_end_matches(']').rsplit_once("The full output is in ").expect(&told);
+    fs::write(bed.work("go"), "").unwrap();
+    let both = |text: &String| text.contains("short\n") && text.contains("long\n");
+    until(|| fs::read_to_string(bed.work("alive")).ok().filter(both)).await;
+    until(|| fs::read_to_string(file).ok().filter(|all| all.ends_with("\n100000\nx\ny\n"))).await;
+    let command = |process: &Process| fs::read_to_string(format!("/proc/{}/cmdline", process.pid));
+    let reads = |process: &Process| command(process).is_ok_and(|line| line.contains("transport"));
+    until(|| (!marked(id(0xa)).iter().any(reads)).then_some(())).await;
     bed.leave().await.unwrap();
 }
 
@@ -195,7 +214,7 @@ async fn nothing_begins_in_an_instance_that_was_frozen_or_ended() {
     assert!(frozen.is_err() && all_stand, "{frozen:?}");
     assert_eq!(thawed.unwrap().exit.code, Some(0));
     assert!(ended.is_err(), "{ended:?}");
-    assert!(tree::members(&handle).is_empty());
+    assert!(tree::members(&handle).unwrap().is_empty());
 }
 
 /// Without control groups: what a tool left behind is known by its environment.
@@ -215,7 +234,7 @@ async fn a_tool_that_does_not_end_is_killed_without_control_groups_too() {
         most: 1000,
     };
     let executed = engine.exec(&handle, &exec).await.unwrap();
-    let left = tree::members(&handle);
+    let left = tree::members(&handle).unwrap();
     engine.kill(&handle).await.unwrap();
     assert!(executed.timed_out);
     assert_eq!(left.len(), 2, "the program and what watches over it alone go on");

@@ -191,15 +191,20 @@ pub(crate) fn stands_still(process: &Process) -> bool {
     process.is_stopped() || held()
 }
 
+/// The live processes of an instance.
+pub(crate) fn marked(instance: &str) -> Vec<Process> {
+    tree::marked(instance).unwrap()
+}
+
 /// Whether an instance's processes all stand still. One that just becomes its program has no environment for a moment
 /// and is not found by it: an instance without any process does not stand still, it is looked at again.
 pub(crate) fn is_frozen(instance: &str) -> bool {
-    let tree = tree::marked(instance);
+    let tree = marked(instance);
     !tree.is_empty() && tree.iter().all(stands_still)
 }
 
 /// Whether an instance has processes, and none of them stands still.
 pub(crate) fn is_running(instance: &str) -> bool {
-    let tree = tree::marked(instance);
+    let tree = marked(instance);
     !tree.is_empty() && !tree.iter().any(stands_still)
 }

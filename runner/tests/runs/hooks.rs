@@ -2,9 +2,8 @@
 
 use skein_proto::v1::report::What;
 use skein_proto::v1::{self, Exited};
-use skein_runner::container::tree;
 
-use crate::bed::{Bed, MCP, id, start, stop};
+use crate::bed::{Bed, MCP, id, marked, start, stop};
 use crate::coordinator::{Coordinator, TOKEN};
 
 /// Runs the agent with these hooks until it has ended, and says how and what its hooks and it have written.
@@ -18,7 +17,7 @@ async fn run(script: &str, hooks: &str) -> (Exited, String) {
     let started = |report: &&v1::Report| matches!(report.what, Some(What::Started(_)));
     let state = coordinator.until("its start", |state| state.reports.iter().any(|one| started(&one))).await;
     assert_eq!(state.reports.iter().filter(started).count(), 1, "a run starts once, however many processes");
-    assert!(tree::marked(id(1)).is_empty(), "something of it still runs");
+    assert!(marked(id(1)).is_empty(), "something of it still runs");
     bed.leave().await.unwrap();
     let Some(What::Exited(exited)) = report.what else { unreachable!("that was waited for") };
     (exited, bed.log(id(1)))
@@ -65,7 +64,7 @@ async fn a_run_that_is_stopped_in_a_hook_ends_there() {
     coordinator.say(stop(id(1), 2)).await;
     let report = coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
     assert!(matches!(report.what, Some(What::Exited(exited)) if exited.reason == "asked to"));
-    assert!(tree::marked(id(1)).is_empty(), "the hook still runs");
+    assert!(marked(id(1)).is_empty(), "the hook still runs");
     bed.leave().await.unwrap();
     assert_eq!(bed.log(id(1)), "");
 }

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
 use skein_proto::v1::{Forget, Report};
-use skein_runner::container::tree;
 
-use crate::bed::{Bed, MCP, comes_about, freeze, id, start, stop, thaw, token};
+use crate::bed::{Bed, MCP, comes_about, freeze, id, marked, start, stop, thaw, token};
 use crate::coordinator::{Coordinator, TOKEN};
 
 /// Rounds of start, freeze, thaw and end; `SKEIN_ROUNDS` asks for more.
@@ -40,7 +39,7 @@ impl Held {
 
 /// The control group of an instance, where the machine has them.
 fn group(instance: &str) -> Option<PathBuf> {
-    let process = tree::marked(instance).pop()?;
+    let process = marked(instance).pop()?;
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -59,7 +58,7 @@ async fn round(coordinator: &Coordinator, number: u32) {
     told(|what| matches!(what, What::Thawed(_))).await;
     coordinator.say(stop(&instance, 4)).await;
     told(|what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked(&instance).is_empty(), "{instance} has left processes behind");
+    assert!(marked(&instance).is_empty(), "{instance} has left processes behind");
     assert!(group.as_ref().is_none_or(|group| !group.exists()), "{instance} has left {group:?} behind");
     coordinator.say(Message::Forget(Forget { instance, token: token(5) })).await;
 }

@@ -27,7 +27,7 @@ async fn a_runner_says_that_it_leaves_before_it_ends_anything_and_again_when_all
     bed.leave().await.unwrap();
     let state = coordinator.until("its words", |state| state.leaving.len() == 2).await;
     assert_eq!(state.leaving, [(false, 1), (true, 2)], "its end came between the two");
-    assert!(tree::marked(id(1)).is_empty());
+    assert!(marked(id(1)).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +68,7 @@ async fn nothing_starts_while_the_runner_has_no_lease() {
     coordinator.reported(id(3), |what| matches!(what, What::StartFailed(_))).await;
     let waits = coordinator.until("nothing of it", |_| true).await;
     assert!(!waits.reports.iter().any(|report| report.instance == id(2)), "{:?}", waits.reports);
-    assert!(tree::marked(id(2)).is_empty());
+    assert!(marked(id(2)).is_empty());
     coordinator.behave(|behaviour| behaviour.renew = true);
     coordinator.reported(id(2), started).await;
     bed.leave().await.unwrap();
@@ -126,7 +126,7 @@ async fn nothing_is_started_again_while_the_runner_has_no_lease() {
     }
     told(&instances, has_exited).await;
     told(&instances, |report| report.instance == id(2) && report.token == nth(5)).await;
-    assert!([1, 2, 3].iter().all(|number| tree::marked(id(*number)).is_empty()));
+    assert!([1, 2, 3].iter().all(|number| marked(id(*number)).is_empty()));
 
     instances.verdict([]);
     let is_restored = |report: &ledger::Report| matches!(report.what, ledger::What::Restored { .. });

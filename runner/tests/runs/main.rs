@@ -26,8 +26,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bed::{
-    ACCESS, Bed, MCP, freeze, id, is_frozen, is_running, launcher, stands_still, start, stop, thaw, token,
-    until,
+    ACCESS, Bed, MCP, freeze, id, is_frozen, is_running, launcher, marked, stands_still, start, stop, thaw,
+    token, until,
 };
 use coordinator::{Coordinator, LIMIT, TOKEN};
 use futures::StreamExt;
@@ -58,24 +58,24 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     assert!(!environment.contains("CARGO"), "the runner's environment leaked");
 
     // Its last process begins after all that it writes.
-    until(|| (tree::marked(id(1)).len() >= 3).then_some(())).await;
+    until(|| (marked(id(1)).len() >= 3).then_some(())).await;
     coordinator.say(freeze(id(1), 4)).await;
     coordinator.say(freeze(id(1), 6)).await;
     let frozen = coordinator.reported(id(1), |what| matches!(what, What::Frozen(_))).await;
     assert_eq!(frozen.token, token(6), "the lower token was followed");
-    let tree = tree::marked(id(1));
+    let tree = marked(id(1));
     assert!(tree.len() >= 3, "the tree is {tree:?}");
     assert!(tree.iter().all(stands_still), "{tree:?}");
 
     coordinator.say(thaw(id(1), 7)).await;
     coordinator.reported(id(1), |what| matches!(what, What::Thawed(_))).await;
-    assert!(is_running(id(1)), "{:?}", tree::marked(id(1)));
+    assert!(is_running(id(1)), "{:?}", marked(id(1)));
 
     // The report of the end is not acknowledged before the stream breaks: it comes again, as the same.
     coordinator.behave(|behaviour| behaviour.acknowledge = false);
     coordinator.say(stop(id(1), 8)).await;
     let exited = coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked(id(1)).is_empty(), "something of it still runs");
+    assert!(marked(id(1)).is_empty(), "something of it still runs");
     coordinator.behave(|behaviour| behaviour.acknowledge = true);
     coordinator.hang_up().await;
     let state = coordinator
@@ -89,9 +89,9 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     coordinator.say(start(id(1), 5)).await;
     coordinator.say(start(id(2), 1)).await;
     coordinator.reported(id(2), |what| matches!(what, What::Started(_))).await;
-    assert!(tree::marked(id(1)).is_empty(), "a forgotten instance was started again");
+    assert!(marked(id(1)).is_empty(), "a forgotten instance was started again");
     bed.leave().await.unwrap();
-    assert!(tree::marked(id(2)).is_empty(), "the runner left an instance behind");
+    assert!(marked(id(2)).is_empty(), "the runner left an instance behind");
     let last = coordinator.reported(id(2), |what| matches!(what, What::Exited(_))).await;
     assert!(matches!(last.what, Some(What::Exited(exited)) if exited.reason == "the runner was stopped"));
 }
@@ -198,7 +198,7 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
     });
     coordinator.hang_up().await;
     coordinator.reported(id(4), |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked(id(4)).is_empty());
+    assert!(marked(id(4)).is_empty());
     until(|| is_running(id(5)).then_some(())).await;
     bed.leave().await.unwrap();
 }
@@ -239,11 +239,11 @@ async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner()
     assert_eq!(of(&told.outranked[0]), ("agent/default/worker".to_owned(), 7));
     first.hang_up().await;
     second.say_under(7, stop(instance, 4)).await;
-    until(|| tree::marked(instance).is_empty().then_some(())).await;
+    until(|| marked(instance).is_empty().then_some(())).await;
     let told = first.until("it comes back", |state| state.registrations.len() == 2).await;
     assert!(!told.registrations[0].attaches && told.registrations[1].attaches);
     assert!(!told.reports.iter().any(|report| matches!(report.what, Some(What::Thawed(_)))), "it was thawed");
-    assert!(tree::marked(id(7)).is_empty(), "a former owner has started it");
+    assert!(marked(id(7)).is_empty(), "a former owner has started it");
     bed.leave().await.unwrap();
 }
 
@@ -264,7 +264,7 @@ async fn a_runner_takes_over_what_runs_after_its_own_crash() {
     assert_eq!(state.registrations[1].incarnation, 2);
     assert_eq!(state.registrations[1].held[0].instance, id(6));
     let Some(What::Started(started)) = started.what else { unreachable!() };
-    until(|| Process::read(started.pid).filter(|process| !stands_still(process))).await;
+    until(|| Process::read(started.pid).unwrap().filter(|process| !stands_still(process))).await;
 
     let (url, secret) = door.trim().split_once(' ').unwrap();
     let call = reqwest::Client::new().post(url).bearer_auth(secret).body(r#"{"id":1,"method":"ping"}"#);
@@ -273,7 +273,7 @@ async fn a_runner_takes_over_what_runs_after_its_own_crash() {
 
     coordinator.say(stop(id(6), 2)).await;
     coordinator.reported(id(6), |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked(id(6)).is_empty());
+    assert!(marked(id(6)).is_empty());
     bed.leave().await.unwrap();
 }
 
@@ -349,16 +349,16 @@ async fn signals_freeze_the_whole_tree_too() {
     let mut spec = spec(folder.path(), &format!("signals-1-{own}"), script);
     spec.env.insert("SKEIN_RUNNER".to_owned(), mark);
     let handle: Handle = engine.start(&spec).await.unwrap();
-    let whole = until(|| Some(tree::members(&handle)).filter(|tree| tree.len() >= 5)).await;
+    let whole = until(|| Some(tree::members(&handle).unwrap()).filter(|tree| tree.len() >= 5)).await;
     assert_eq!(engine.list().await, [format!("signals-1-{own}")]);
     engine.freeze(&handle).await.unwrap();
-    let tree = tree::members(&handle);
+    let tree = tree::members(&handle).unwrap();
     assert_eq!(tree.len(), whole.len());
     assert!(tree.iter().all(Process::is_stopped), "{tree:?}");
     engine.thaw(&handle).await.unwrap();
-    until(|| (!tree::members(&handle).iter().any(Process::is_stopped)).then_some(())).await;
+    until(|| (!tree::members(&handle).unwrap().iter().any(Process::is_stopped)).then_some(())).await;
     engine.freeze(&handle).await.unwrap();
     engine.kill(&handle).await.unwrap();
     assert_eq!(engine.wait(&handle).await.signal, Some(9));
-    assert!(tree::members(&handle).is_empty());
+    assert!(tree::members(&handle).unwrap().is_empty());
 }

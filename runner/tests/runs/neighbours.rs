@@ -19,8 +19,8 @@ async fn what_one_runner_ends_is_nothing_of_anothers() {
     }
     coordinators[0].say(stop(id(0x11), 2)).await;
     coordinators[0].reported(id(0x11), |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked(id(0x11)).is_empty());
-    assert!(!tree::marked(id(0x12)).is_empty(), "the neighbour's instance was ended too");
+    assert!(marked(id(0x11)).is_empty());
+    assert!(!marked(id(0x12)).is_empty(), "the neighbour's instance was ended too");
     for bed in &mut beds {
         bed.leave().await.unwrap();
     }
@@ -36,18 +36,18 @@ async fn an_instance_of_the_same_name_is_nothing_of_anothers() {
         let mut spec = spec(folder.path(), &format!("twins-1-{own}"), "setsid sleep 1000 & sleep 1000");
         spec.env.insert("SKEIN_RUNNER".to_owned(), runner.to_owned());
         let handle = engine.start(&spec).await.unwrap();
-        until(|| (tree::members(&handle).len() >= 4).then_some(())).await;
+        until(|| (tree::members(&handle).unwrap().len() >= 4).then_some(())).await;
         (engine, handle)
     };
     let (first, one) = begun(&format!("first-{own}")).await;
     let (second, other) = begun(&format!("second-{own}")).await;
-    let stopped = || tree::members(&other).iter().filter(|process| process.is_stopped()).count();
+    let stopped = || tree::members(&other).unwrap().iter().filter(|process| process.is_stopped()).count();
     first.freeze(&one).await.unwrap();
     assert_eq!(stopped(), 0, "the neighbour's was frozen too");
     first.kill(&one).await.unwrap();
     first.sweep(&one.instance).await.unwrap();
-    assert!(tree::members(&one).is_empty());
-    assert_eq!(tree::members(&other).len(), 4, "the neighbour's was ended too");
+    assert!(tree::members(&one).unwrap().is_empty());
+    assert_eq!(tree::members(&other).unwrap().len(), 4, "the neighbour's was ended too");
     second.kill(&other).await.unwrap();
-    assert!(tree::members(&other).is_empty());
+    assert!(tree::members(&other).unwrap().is_empty());
 }

@@ -100,7 +100,7 @@ async fn a_runner_that_knows_nothing_of_an_instance_says_so_and_what_it_has_goes
         })
         .await;
     coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
-    assert!(is_running(id(1)) && tree::marked(id(2)).is_empty());
+    assert!(is_running(id(1)) && marked(id(2)).is_empty());
     bed.leave().await.unwrap();
 }
 
@@ -187,7 +187,7 @@ async fn what_was_given_away_ends_though_it_was_commanded_since() {
     first.reported(id(1), |what| matches!(what, What::Frozen(_))).await;
     end_to_register(&second).await;
     first.reported(id(1), |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked(id(1)).is_empty(), "it runs on beside what was started elsewhere");
+    assert!(marked(id(1)).is_empty(), "it runs on beside what was started elsewhere");
     bed.leave().await.unwrap();
 }
 
@@ -202,7 +202,7 @@ fn is_deaf(instance: &str) -> bool {
         let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
         ignored.is_some_and(|mask| mask >> 14 & 1 == 1)
     };
-    tree::marked(instance).iter().any(ignores)
+    marked(instance).iter().any(ignores)
 }
 
 fn started(report: &&v1::Report) -> bool {
@@ -254,7 +254,7 @@ async fn a_start_that_waits_is_given_away_with_what_it_waits_for() {
     first.reported(id(2), |what| matches!(what, What::Started(_))).await;
     let state = first.until("all that was said", |_| true).await;
     assert_eq!(state.reports.iter().filter(started).count(), 1, "it began beside what was started elsewhere");
-    assert!(tree::marked(id(1)).is_empty());
+    assert!(marked(id(1)).is_empty());
     bed.leave().await.unwrap();
 }
 
@@ -275,5 +275,27 @@ async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {
     assert_eq!(told, [(true, token(1)), (false, token(1)), (true, token(3))]);
     coordinator.say(start(id(1), 3)).await;
     bed.leave().await.unwrap();
-    assert!(tree::marked(id(1)).is_empty(), "the runner left an instance behind");
+    assert!(marked(id(1)).is_empty(), "the runner left an instance behind");
+}
+
+#[tokio::test]
+async fn a_runner_may_have_as_many_files_open_as_its_system_allows() {
+    let bed = Bed::new("exec sleep 1000");
+    fs::write(bed.token_file(), TOKEN).unwrap();
+    let mut command = tokio::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 200 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_skein-runner")]);
+    command.args(["--name", "r1", "--coordinator", "http://127.0.0.1:1"]);
+    command.arg("--token-file").arg(bed.token_file());
+    command.arg("--agents").arg(bed.folder.path().join("agents")).arg("--data").arg(bed.data());
+    let mut runner = command.kill_on_drop(true).spawn().unwrap();
+    let limits = format!("/proc/{}/limits", runner.id().unwrap());
+    let open_files = || {
+        // Its name is three words.
+        let text = fs::read_to_string(&limits).ok()?;
+        let line = text.lines().find(|line| line.starts_with("Max open files"))?;
+        let mut words = line.split_ascii_whitespace().skip(3);
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    };
+    until(|| open_files().filter(|(soft, hard)| soft == hard)).await;
+    runner.kill().await.unwrap();
 }

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
 use skein_proto::v1::{HeldInstance, Restore, Spill};
-use skein_runner::container::tree;
 
-use crate::bed::{Bed, MCP, freeze, id, start, stop, token, until};
+use crate::bed::{Bed, MCP, freeze, id, marked, start, stop, token, until};
 use crate::coordinator::{Coordinator, TOKEN};
 
 /// Has a child of its own session, writes down what it gets, and says goodbye when it is asked to end.
@@ -52,7 +51,7 @@ async fn begin(coordinator: &Coordinator, bed: &Bed, instance: &'static str) {
     coordinator.say(start(instance, 1)).await;
     coordinator.reported(instance, |what| matches!(what, What::Started(_))).await;
     bed.written(&format!("up-{instance}")).await;
-    until(|| (tree::marked(instance).len() >= 2).then_some(())).await;
+    until(|| (marked(instance).len() >= 2).then_some(())).await;
     coordinator.say(freeze(instance, 2)).await;
     coordinator.reported(instance, |what| matches!(what, What::Frozen(_))).await;
     coordinator.say(spill(instance, 3)).await;
@@ -82,7 +81,7 @@ fn groups(instance: &str) -> Vec<PathBuf> {
 async fn a_spilled_instance_has_no_process_and_is_started_again_with_what_woke_it() {
     let instance = id(1);
     let (coordinator, mut bed) = asleep(SLEEPER, "", instance).await;
-    assert!(tree::marked(instance).is_empty(), "{:?}", tree::marked(instance));
+    assert!(marked(instance).is_empty(), "{:?}", marked(instance));
     assert!(groups(instance).is_empty(), "{:?}", groups(instance));
     assert_eq!(bed.written("goodbye").await, "asked\n", "it could not write down what it had");
 
@@ -138,7 +137,7 @@ async fn a_client_that_has_no_conversation_yet_sleeps_on_frozen() {
         report.token == token(3) && matches!(report.what, Some(What::Frozen(_)))
     };
     coordinator.until("it says that it is frozen still", |state| state.reports.iter().any(still)).await;
-    assert!(!tree::marked(instance).is_empty(), "it was ended");
+    assert!(!marked(instance).is_empty(), "it was ended");
     bed.leave().await.unwrap();
 }
 
@@ -158,7 +157,7 @@ async fn a_spilled_instance_sleeps_through_a_crash_of_its_runner() {
         panic!("one is held")
     };
     assert_eq!(held, "frozen");
-    assert!(tree::marked(instance).is_empty());
+    assert!(marked(instance).is_empty());
     coordinator.say(restore(instance, 4)).await;
     coordinator.reported(instance, is_restored).await;
     assert_eq!(second_input(&bed).await["type"], "resumed");

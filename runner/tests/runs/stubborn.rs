@@ -16,16 +16,22 @@ use skein_runner::instance::{Instances, Shared, users};
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Refuses so often, and starts nothing if it is `idle`.
+/// Refuses so often, and after `starts` of them a start takes for ever.
 struct Stubborn {
     engine: ProcessEngine,
     refuses: Refuses,
-    idle: bool,
+    starts: AtomicU32,
+    /// Told of each start that takes for ever.
+    stuck: Arc<Notify>,
     slow: Option<Arc<Slow>>,
 }
+
+/// Starts of an engine none of which takes for ever.
+const ANY: u32 = u32::MAX;
 
 /// What an engine refuses, and how often still.
 #[derive(Default)]
@@ -33,6 +39,9 @@ struct Refuses {
     freezes: AtomicU32,
     thaws: AtomicU32,
     kills: AtomicU32,
+    sweeps: AtomicU32,
+    /// It panics instead.
+    panics: bool,
 }
 
 /// A freeze that takes as long as a test wants.
@@ -43,16 +52,30 @@ struct Slow {
 }
 
 pub(crate) fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> {
-    let engine = ProcessEngine::new(mark, launcher());
     let refuses = Refuses { freezes: refuses.into(), ..Refuses::default() };
-    Arc::new(Stubborn { engine, refuses, idle, slow: None })
+    engine(mark, refuses, if idle { 0 } else { ANY })
+}
+
+/// Starts so many times, and then takes for ever.
+fn tired(mark: &str, starts: u32) -> (Arc<dyn Engine>, Arc<Notify>) {
+    let (stuck, engine) = (Arc::new(Notify::new()), ProcessEngine::new(mark, launcher()));
+    let (refuses, starts) = (Refuses::default(), starts.into());
+    (Arc::new(Stubborn { engine, refuses, starts, stuck: Arc::clone(&stuck), slow: None }), stuck)
+}
+
+fn engine(mark: &str, refuses: Refuses, starts: u32) -> Arc<dyn Engine> {
+    let engine = ProcessEngine::new(mark, launcher());
+    Arc::new(Stubborn { engine, refuses, starts: starts.into(), stuck: Arc::default(), slow: None })
 }
 
 /// Refuses its first kill, and so many freezes and thaws before.
 fn unreached(mark: &str, freezes: u32, thaws: u32) -> Arc<dyn Engine> {
-    let engine = ProcessEngine::new(mark, launcher());
-    let refuses = Refuses { freezes: freezes.into(), thaws: thaws.into(), kills: 1.into() };
-    Arc::new(Stubborn { engine, refuses, idle: false, slow: None })
+    let (freezes, thaws) = (freezes.into(), thaws.into());
+    refusing(mark, Refuses { freezes, thaws, kills: 1.into(), ..Refuses::default() })
+}
+
+fn refusing(mark: &str, refuses: Refuses) -> Arc<dyn Engine> {
+    engine(mark, refuses, ANY)
 }
 
 /// Counts down what is refused.
@@ -65,12 +88,15 @@ fn refused(left: &AtomicU32, problem: &str) -> Result<(), Failure> {
 
 fn slow(mark: &str, slow: &Arc<Slow>) -> Arc<dyn Engine> {
     let engine = ProcessEngine::new(mark, launcher());
-    Arc::new(Stubborn { engine, refuses: Refuses::default(), idle: false, slow: Some(Arc::clone(slow)) })
+    let slow = Some(Arc::clone(slow));
+    let refuses = Refuses::default();
+    Arc::new(Stubborn { engine, refuses, starts: ANY.into(), stuck: Arc::default(), slow })
 }
 
 #[async_trait]
 impl Engine for Stubborn {
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure> {
+        assert!(!self.refuses.panics, "the engine has a mistake");
         if let Some(slow) = &self.slow {
             slow.begun.notify_one();
             slow.go_on.notified().await;
@@ -88,7 +114,8 @@ impl Engine for Stubborn {
     }
 
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
-        if self.idle {
+        if refused(&self.starts, "").is_ok() {
+            self.stuck.notify_one();
             std::future::pending::<()>().await;
         }
         self.engine.start(spec).await
@@ -129,6 +156,7 @@ impl Engine for Stubborn {
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
+        refused(&self.refuses.sweeps, "the daemon does not answer")?;
         self.engine.sweep(instance).await
     }
 
@@ -193,6 +221,7 @@ pub(crate) fn instances(
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
         silent: watch::Sender::new(false),
+        leaving: CancellationToken::new(),
     });
     (instances, ledger, lock)
 }
@@ -231,6 +260,85 @@ async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_en
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_after_a_long_sleep_that_takes_for_ever_is_given_up_as_any_other() {
+    let bed = Bed::new("exec sleep 1000");
+    let (engine, stuck) = tired("tired", 2);
+    let (instances, ledger, _lock) = instances(&bed, "tired", engine);
+    for number in [1, 2] {
+        begin(&instances, number).await;
+    }
+    for number in [1, 2] {
+        let instance = || id(number).to_owned();
+        let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(2) };
+        let spill = RunnerCommand::Spill { instance: instance(), token: nth(3) };
+        let input = json!({"type": "resumed"});
+        let restore = RunnerCommand::Restore { instance: instance(), token: nth(4), input };
+        for command in [freeze, spill, restore] {
+            instances.command(command, "", &reign()).await.unwrap();
+        }
+        tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
+    }
+    let (instance, reason) = (id(1).to_owned(), "not wanted".to_owned());
+    let stop = RunnerCommand::Stop { instance, token: nth(5), reason, grace_ms: 100_000 };
+    instances.command(stop, "", &reign()).await.unwrap();
+    told(&instances, has_exited).await;
+    tokio::time::timeout(LIMIT, instances.leave()).await.expect("the runner can leave");
+    let ends =
+        ledger.reports(0, 100).await.unwrap().into_iter().filter_map(|(_, report)| match report.what {
+            What::Exited { reason, .. } => Some((report.instance, report.token, reason)),
+            _ => None,
+        });
+    let stopped = (id(2).to_owned(), nth(4), "the runner was stopped".to_owned());
+    assert_eq!(ends.collect::<Vec<_>>(), [(id(1).to_owned(), nth(5), "not wanted".to_owned()), stopped]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_whose_start_takes_for_ever_is_given_up_and_a_freeze_meanwhile_is_not_forgotten() {
+    let bed = Bed::with("exit 0", "hooks = { post = [\"true\"] }");
+    let (engine, stuck) = tired("hooked", 1);
+    let (instances, _, _lock) = instances(&bed, "hooked", engine);
+    begin(&instances, 1).await;
+    tokio::time::timeout(LIMIT, stuck.notified()).await.expect("the hook");
+    let instance = || id(1).to_owned();
+    let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(3) };
+    let stop = |token, reason: &str| {
+        let (instance, reason) = (instance(), reason.to_owned());
+        RunnerCommand::Stop { instance, token: nth(token), reason, grace_ms: 100_000 }
+    };
+    for command in [freeze, stop(2, "older than the freeze"), stop(4, "not wanted")] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    let end = told(&instances, has_exited).await;
+    let What::Exited { reason, .. } = end.what else { unreachable!("that was waited for") };
+    assert_eq!((end.token, reason.as_str()), (nth(4), "not wanted"));
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_was_given_goes_with_it_also_if_it_never_began() {
+    let bed = Bed::with("exec sleep 1000", "hooks = { pre = [\"sleep 1000\"] }");
+    let (engine, stuck) = tired("given", 1);
+    let (instances, ledger, _lock) = instances(&bed, "given", engine);
+    begin(&instances, 1).await;
+    instances.command(started_by(2), ACCESS, &reign()).await.unwrap();
+    tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
+    let kept = async || {
+        let held = ledger.held().await.unwrap();
+        held.into_iter().map(|row| row.input).collect::<Vec<_>>()
+    };
+    assert_eq!(kept().await, ["{}", "{}"], "no agent has begun yet");
+    for number in [1, 2] {
+        let (instance, reason) = (id(number).to_owned(), "not wanted".to_owned());
+        let stop = RunnerCommand::Stop { instance, token: nth(2), reason, grace_ms: 0 };
+        instances.command(stop, "", &reign()).await.unwrap();
+    }
+    told(&instances, has_exited).await;
+    told(&instances, |report| matches!(report.what, What::StartFailed { .. })).await;
+    assert_eq!(kept().await, ["", ""]);
+    instances.leave().await;
+}
+
 /// Its program may have begun, so that it is not begun again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {
@@ -254,7 +362,7 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {
     let told: Vec<_> =
         ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report.what).collect();
     assert_eq!(told, [failed.clone(), failed], "once by itself, and once for the start that came again");
-    assert!(instances.live().is_empty() && tree::marked(id(1)).is_empty());
+    assert!(instances.live().is_empty() && marked(id(1)).is_empty());
     instances.leave().await;
 }
 
@@ -274,7 +382,7 @@ async fn a_start_that_cannot_be_written_down_does_not_begin() {
     let [(_, report)] = &reports[..] else { panic!("{reports:?}") };
     let What::StartFailed { reason } = &report.what else { panic!("{report:?}") };
     assert!(reason.contains("could not be written down") && reason.contains("the disk is full"), "{reason}");
-    assert!(tree::marked(id(1)).is_empty(), "it began");
+    assert!(marked(id(1)).is_empty(), "it began");
     instances.leave().await;
 }
 
@@ -338,6 +446,26 @@ async fn a_stop_that_comes_during_a_freeze_waits_behind_no_tool_and_is_not_lost(
     instances.leave().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_of_which_the_task_panics_is_ended() {
+    let bed = Bed::new("exec sleep 1000");
+    let mistaken = Refuses { panics: true, ..Refuses::default() };
+    let (instances, _, _lock) = instances(&bed, "mistaken", refusing("mistaken", mistaken));
+    begin(&instances, 1).await;
+    let instance = || id(1).to_owned();
+    let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(2) };
+    let reason = "not wanted".to_owned();
+    let stop = RunnerCommand::Stop { instance: instance(), token: nth(3), reason, grace_ms: 0 };
+    for command in [freeze, stop] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+    let end = told(&instances, has_exited).await;
+    assert_eq!(end.token, nth(3));
+    assert!(marked(id(1)).is_empty(), "{:?}", marked(id(1)));
+    tokio::time::timeout(LIMIT, instances.leave()).await.expect("the runner can leave");
+    assert!(instances.live().is_empty());
+}
+
 /// Takes no notice of a request to end.
 const DEAF: &str = "trap \"\" TERM; echo up > up; exec sleep 1000";
 
@@ -351,7 +479,41 @@ async fn a_kill_that_fails_is_tried_again() {
     let stop = RunnerCommand::Stop { instance: id(1).to_owned(), token: nth(2), reason, grace_ms: 0 };
     instances.command(stop, "", &reign()).await.unwrap();
     told(&instances, has_exited).await;
-    assert!(tree::marked(id(1)).is_empty(), "it runs on");
+    assert!(marked(id(1)).is_empty(), "it runs on");
+    instances.leave().await;
+}
+
+/// Leaves something behind, in a session of its own.
+const FORKED: &str = "(setsid sh -c \"echo up > up; exec sleep 1000\" &); exit 0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_has_ended_only_once_what_it_left_behind_has() {
+    let bed = Bed::new(FORKED);
+    let refuses = Refuses { kills: 2.into(), ..Refuses::default() };
+    let (instances, _, _lock) = instances(&bed, "behind", refusing("behind", refuses));
+    instances.command(started_by(1), ACCESS, &reign()).await.unwrap();
+    told(&instances, has_exited).await;
+    assert!(marked(id(1)).is_empty(), "{:?}", marked(id(1)));
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_runner_that_leaves_cannot_end_is_ended_by_its_next_start_and_has_ended_only_then() {
+    let bed = Bed::new(FORKED);
+    let never = Refuses { kills: u32::MAX.into(), ..Refuses::default() };
+    let (former, ledger, lock) = instances(&bed, "unended", refusing("unended", never));
+    former.command(started_by(1), ACCESS, &reign()).await.unwrap();
+    bed.written("up").await;
+    tokio::time::timeout(LIMIT, former.leave()).await.expect("the runner can leave");
+    assert!(!ledger.reports(0, 10).await.unwrap().iter().any(|(_, report)| has_exited(report)));
+    assert!(!marked(id(1)).is_empty(), "nothing is left of it");
+
+    drop((ledger, lock));
+    let once = Refuses { kills: 1.into(), sweeps: 1.into(), ..Refuses::default() };
+    let (instances, _, _lock) = instances(&bed, "unended", refusing("unended", once));
+    instances.reconcile().await.unwrap();
+    told(&instances, has_exited).await;
+    assert!(marked(id(1)).is_empty(), "{:?}", marked(id(1)));
     instances.leave().await;
 }
 
@@ -364,7 +526,7 @@ async fn what_cannot_be_frozen_without_a_lease_is_killed_as_often_as_it_takes() 
     bed.written("up").await;
     instances.silence();
     // Its program cannot be frozen.
-    until(|| tree::marked(id(1)).is_empty().then_some(())).await;
+    until(|| marked(id(1)).is_empty().then_some(())).await;
     assert!(!bed.work("gone").exists());
     instances.verdict([]);
     let end = told(&instances, has_exited).await;
@@ -383,17 +545,41 @@ async fn a_hook_after_what_has_died_without_a_lease_waits_for_one() {
     bed.written("up").await;
     instances.silence();
     until(|| is_frozen(id(1)).then_some(())).await;
-    let agent: Vec<u32> = tree::marked(id(1)).iter().map(|process| process.pid).collect();
+    let agent: Vec<u32> = marked(id(1)).iter().map(|process| process.pid).collect();
     // As the kernel does for want of memory.
     for pid in &agent {
         let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    until(|| tree::marked(id(1)).is_empty().then_some(())).await;
+    until(|| marked(id(1)).is_empty().then_some(())).await;
     assert!(!bed.work("gone").exists());
     instances.verdict([]);
     told(&instances, has_exited).await;
     assert!(bed.work("gone").exists());
+    instances.leave().await;
+}
+
+/// One thread, so that the word that it was given away and the lease are there at one moment.
+#[tokio::test]
+async fn no_hook_begins_after_what_was_given_away() {
+    let bed = Bed::with(DEAF, "hooks = { post = [\"true\"] }");
+    let (engine, stuck) = tired("away", 1);
+    let (instances, ledger, _lock) = instances(&bed, "away", engine);
+    begin(&instances, 1).await;
+    bed.written("up").await;
+    instances.silence();
+    until(|| is_frozen(id(1)).then_some(())).await;
+    for process in marked(id(1)) {
+        let pid = rustix::process::Pid::from_raw(process.pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    until(|| marked(id(1)).is_empty().then_some(())).await;
+    let (instance, token) = (id(1).to_owned(), ledger.row(id(1)).await.unwrap().unwrap().token);
+    instances.verdict([(&instance, &token)]);
+    let end = told(&instances, has_exited).await;
+    let What::Exited { reason, .. } = end.what else { unreachable!("that was waited for") };
+    assert!(reason.contains("given to another runner"), "{reason}");
+    assert!(futures::poll!(std::pin::pin!(stuck.notified())).is_pending(), "its hook was to begin");
     instances.leave().await;
 }
 
@@ -408,7 +594,7 @@ async fn what_cannot_be_thawed_is_killed_as_often_as_it_takes() {
     let end = told(&instances, has_exited).await;
     let What::Exited { reason, .. } = end.what else { unreachable!("that was waited for") };
     assert!(reason.contains("could not be thawed"), "{reason}");
-    assert!(tree::marked(id(1)).is_empty(), "it stands there still");
+    assert!(marked(id(1)).is_empty(), "it stands there still");
     instances.leave().await;
 }
 
@@ -425,6 +611,6 @@ async fn an_instance_is_spilled_only_once_its_processes_have_ended() {
         instances.command(command, "", &reign()).await.unwrap();
     }
     told(&instances, |report| report.what == What::Spilled).await;
-    assert!(tree::marked(id(1)).is_empty(), "it is there still");
+    assert!(marked(id(1)).is_empty(), "it is there still");
     instances.leave().await;
 }

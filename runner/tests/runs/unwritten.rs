@@ -46,7 +46,7 @@ async fn a_runner_leaves_though_it_cannot_write_an_end_down_and_its_next_start_f
     begin(&former, 1).await;
     refuse_ends(&bed, true);
     tokio::time::timeout(LIMIT, former.leave()).await.expect("the runner can leave");
-    assert!(tree::marked(id(1)).is_empty());
+    assert!(marked(id(1)).is_empty());
     drop((former, ledger, lock));
 
     let (instances, _, _lock) = instances(&bed, "leaves", stubborn("leaves", 0, false));
@@ -80,11 +80,11 @@ async fn what_nobody_follows_any_more_ends_with_the_next_command() {
     }
     let end = told(&instances, has_exited).await;
     assert_eq!((end.instance.as_str(), end.token), (id(1), nth(3)));
-    assert!(tree::marked(id(1)).is_empty(), "it runs on");
+    assert!(marked(id(1)).is_empty(), "it runs on");
     assert!(is_running(id(2)));
     let freeze = RunnerCommand::Freeze { instance: forsaken(2), token: nth(2) };
     instances.command(freeze, "", &reign()).await.unwrap();
     told(&instances, |report| report.instance == id(2) && has_exited(report)).await;
-    assert!(tree::marked(id(2)).is_empty(), "it runs on");
+    assert!(marked(id(2)).is_empty(), "it runs on");
     instances.leave().await;
 }

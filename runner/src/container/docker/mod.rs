@@ -124,12 +124,13 @@ impl DockerEngine {
         let found = found.map_err(|error| failed("look at the container", &error))?;
         // None if it has ended already.
         let pid = pid(&found).unwrap_or_default();
+        let unseen = |error| Failure(format!("the processes of {instance} could not be looked at: {error}"));
         Ok(Handle {
             instance: instance.to_owned(),
             runner: self.runner.clone(),
             pid,
-            born: Process::read(pid).map_or(0, |process| process.born),
-            boot: tree::boot(),
+            born: Process::read(pid).map_err(unseen)?.map_or(0, |process| process.born),
+            boot: tree::boot().map_err(unseen)?.to_owned(),
             cgroup: freezer::find(pid, &container.id),
             user: None,
             container: Some(container),
@@ -330,9 +331,11 @@ impl Engine for DockerEngine {
         for id in
             found.map_err(|error| failed("list the containers", &error))?.into_iter().filter_map(|one| one.id)
         {
-            // It may be gone by now.
-            let Ok(handle) = self.handle(instance, Id { id: id.clone(), log: 0 }).await else { continue };
-            self.end(&id, &handle).await?;
+            match self.handle(instance, Id { id: id.clone(), log: 0 }).await {
+                Ok(handle) => self.end(&id, &handle).await?,
+                // It may be gone by now.
+                Err(_) => self.remove(&id).await?,
+            }
         }
         Ok(())
     }
@@ -380,8 +383,10 @@ fn readable(definition: &Path) -> Result<(), Failure> {
 }
 
 fn kill_first(handle: &Handle) {
+    // The daemon kills it a moment later if it cannot be looked at now.
+    let now = Process::read(handle.pid).ok().flatten();
     let same =
-        Process::read(handle.pid).is_some_and(|now| now.born == handle.born) && handle.boot == tree::boot();
+        now.is_some_and(|now| now.born == handle.born) && tree::boot().is_ok_and(|boot| handle.boot == boot);
     let pid = i32::try_from(handle.pid).ok().and_then(Pid::from_raw);
     if let (true, Some(pid)) = (same, pid) {
         // It may not be ours to signal; then the daemon does it a moment later.

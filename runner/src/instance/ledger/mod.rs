@@ -237,11 +237,12 @@ impl Ledger {
         .await
     }
 
-    /// Lets go of an instance: its secrets are wiped, its token stays.
+    /// Lets go of an instance: its secrets and its input are wiped, its token stays.
     pub async fn forget(&self, mut row: Row) -> Result<(), Error> {
         row.state = State::Forgotten;
         row.secret.clear();
         row.access_token.clear();
+        row.input.clear();
         self.save(row, None).await?;
         self.with(|connection| {
             connection.execute(
@@ -350,14 +351,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_forgotten_instance_keeps_its_token_and_loses_its_secrets() {
+    async fn a_forgotten_instance_keeps_its_token_and_loses_its_secrets_and_its_input() {
         let folder = tempfile::tempdir().unwrap();
         let ledger = Ledger::open(&folder.path().join("ledger.sqlite")).unwrap();
-        ledger.save(row("worker-1"), None).await.unwrap();
-        ledger.forget(row("worker-1")).await.unwrap();
+        let given = || Row { input: "{}".into(), ..row("worker-1") };
+        ledger.save(given(), None).await.unwrap();
+        ledger.forget(given()).await.unwrap();
         assert!(ledger.held().await.unwrap().is_empty());
         let kept = ledger.row("worker-1").await.unwrap().unwrap();
-        assert_eq!((kept.secret.as_str(), kept.token.number), ("", 1));
+        assert_eq!((kept.secret.as_str(), kept.input.as_str(), kept.token.number), ("", "", 1));
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
 use skein_coordinator::mcp::server::{QUIET, SILENT};
 use skein_coordinator::runtime;
+use skein_runner::raise_open_files;
 use skein_runner::telemetry::Telemetry;
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
@@ -43,6 +44,12 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let quiet = if cli.serves() { QUIET } else { SILENT };
     let filter =
         EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{quiet}")));
+    // Each connection is one.
+    if cli.serves()
+        && let Err(error) = raise_open_files()
+    {
+        eprintln!("skein: it may not have more files open than it was given at first: {error}");
+    }
     let runtime = runtime::start().context("no runtime could be started")?;
     runtime.block_on(async {
         let _telemetry = Telemetry::start("skein", filter)?;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use skein_tests::process::{self, Signal};
 use skein_tests::up::{Folder, Up, binary};
@@ -60,5 +61,19 @@ async fn whoever_has_started_a_runner_is_told_once_it_works_and_when_it_ends() -
     process::signal(runner.id().context("it has ended")?, Signal::TERM)?;
     ensure!(heard(&listener).await? == "STOPPING=1");
     tokio::time::timeout(Duration::from_secs(60), runner.wait()).await.context("it goes on")??;
+    Ok(())
+}
+
+/// systemd gives a service 1,024, of which a thousand agents that wait would leave nothing.
+#[tokio::test]
+async fn a_node_may_have_as_many_files_open_as_its_system_allows() -> Result<()> {
+    let given = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(300), ..given })?;
+    let up = Up::start().await;
+    setrlimit(Resource::Nofile, given)?;
+    let up = up?;
+    let id = up.id().context("it has ended")?;
+    let has = procfs::process::Process::new(id.cast_signed())?.limits()?.max_open_files;
+    ensure!(format!("{:?}", has.soft_limit) == format!("{:?}", has.hard_limit), "{has:?}");
     Ok(())
 }

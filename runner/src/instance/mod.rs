@@ -283,7 +283,7 @@ impl Instances {
     /// Ends what should live and is followed by nobody: it would keep its slot for ever.
     fn end_forsaken(self: &Arc<Self>, row: Row) {
         let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
-        self.adopt(&instance, |_| async move { forsaken(&shared, row).await });
+        self.adopt(&instance, |_| async move { shared.end_forsaken(row).await });
     }
 
     /// Starts an instance once its earlier start has ended here.
@@ -396,7 +396,7 @@ impl Instances {
             }
             tokio::time::sleep(REST).await;
         };
-        let mut ended = forsaken(&self.shared, row?).await?;
+        let mut ended = self.shared.end_forsaken(row?).await?;
         let told = self.running().get(instance).and_then(Orders::latest);
         ended.token = ended.token.max(told.unwrap_or(ended.token));
         Some(ended)
@@ -452,18 +452,6 @@ impl Instances {
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, Orders>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Ends an instance that nobody looks after any more.
-async fn forsaken(shared: &Shared, mut row: Row) -> Option<Row> {
-    tracing::error!(instance = row.instance, "nobody looks after it any more; ending it");
-    shared.sweep(&row.instance).await.ok()?;
-    row.handle.iter().for_each(|handle| shared.engine.let_go(handle));
-    shared.clear(&row.instance).await;
-    row.state = State::Ended;
-    row.exit = row.exit.or(Some(Exit::default()));
-    row.reason = "its runner has lost sight of it".to_owned();
-    Some(row)
 }
 
 /// Whether a command wants of an instance that has ended what only its end can answer: whoever sends it does not know.

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::folders::Folders;
-use super::ledger::{Ledger, Row, What};
+use super::ledger::{Ledger, Row, State, What};
 use super::machine::REST;
 use super::{Order, input, log, transcript};
 use crate::container::{Engine, Exit, Failure, Handle};
@@ -147,6 +147,18 @@ impl Shared {
             self.rest(instance, &problem, &mut left).await?;
         }
         Ok(())
+    }
+
+    /// Ends an instance that nobody looks after any more.
+    pub(super) async fn end_forsaken(&self, mut row: Row) -> Option<Row> {
+        tracing::error!(instance = row.instance, "nobody looks after it any more; ending it");
+        self.sweep(&row.instance).await.ok()?;
+        row.handle.iter().for_each(|handle| self.engine.let_go(handle));
+        self.clear(&row.instance).await;
+        row.state = State::Ended;
+        row.exit = row.exit.or(Some(Exit::default()));
+        row.reason = "its runner has lost sight of it".to_owned();
+        Some(row)
     }
 
     /// A pause after what has failed, unless a runner that leaves has tried it often enough.

@@ -18,6 +18,7 @@ mod neighbours;
 mod registering;
 mod secrets;
 mod spill;
+mod starts;
 mod stubborn;
 mod unwritten;
 

@@ -185,6 +185,11 @@ impl Redis {
     /// # Errors
     /// When it cannot be asked, or does not have this store any more.
     pub async fn is_the_same(&self) -> Result<bool, StoreError> {
+        // A server whose place another has taken may answer as before. Where one is to be asked is asked anew, then.
+        let is_passed_over = self.door.fails_over() && self.aside.watch.is_refused();
+        if self.reliance.end_doubt() || is_passed_over {
+            self.aside.renew();
+        }
         if Info::ask(&self.aside).await?.generation() != self.reliance.generation() {
             return Ok(false);
         }

@@ -416,6 +416,16 @@ impl Store for Redis {
         self.read(self.scan(Of::All).await?.records(after, limit).await)
     }
 
+    /// Shard by shard.
+    async fn own_records(
+        &self,
+        after: Option<(EntityKey, u64)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let after = after.map(|(key, position)| (Shard::of(&key), position));
+        self.read(self.scan(Of::Ours).await?.shard_by_shard(after, limit).await)
+    }
+
     /// Where a life of the server has begun there are positions of no batch.
     async fn newest_records(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.read(self.scan(Of::All).await?.newest_records(limit).await)

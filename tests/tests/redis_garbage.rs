@@ -273,3 +273,25 @@ async fn of_an_entity_what_is_spoilt_is_left_out_and_hides_nothing_behind_it() {
     assert_eq!(store.documents_of(&pool(), "", 2).await.unwrap(), []);
     assert!(alarms.all().iter().any(|alarm| alarm.subject == list));
 }
+
+/// A key that was deleted, or put back from an older copy.
+#[tokio::test]
+async fn timers_come_though_the_marks_of_their_shards_are_gone_or_older_than_their_entities() {
+    const INHABITED: &str = "{skein}:inhabited";
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, _) = member(&server).await;
+    let _: i64 = connection.del(INHABITED).await.unwrap();
+    assert_eq!(store.timers(10).await.unwrap().len(), 2, "all are asked");
+    let () = connection.set(INHABITED, vec![0_u8]).await.unwrap();
+    assert_eq!(store.timers(10).await.unwrap(), [], "the older copy has no marks");
+    take(&store, &[Shard::of(&pool()), Shard::of(&agent())]).await;
+    assert_eq!(
+        store.timers(10).await.unwrap().len(),
+        2,
+        "whoever takes a shard looks whether it has entities"
+    );
+    let marks: Vec<u8> = connection.get(INHABITED).await.unwrap();
+    let set: u32 = marks.iter().map(|byte| byte.count_ones()).sum();
+    assert_eq!(set, 2, "and marks no other");
+}

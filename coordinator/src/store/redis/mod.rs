@@ -319,7 +319,8 @@ impl Redis {
         Ok(Scan { reader: &self.reader, shards, newest, spoilt: &self.spoilt, held: &self.held })
     }
 
-    /// The newest position, and which shards have entities as of then or later.
+    /// The newest position, and which shards have entities as of then or later; nobody knows where that is missing though
+    /// something was written.
     async fn extent(&self) -> Result<(u64, Option<Vec<u8>>), StoreError> {
         let ask = |key: &str| (key.to_owned(), cmd("GET").arg(key).to_owned());
         let questions = [ask(POSITION), ask(INHABITED)];
@@ -330,7 +331,7 @@ impl Redis {
             None => Some(0),
         };
         let newest = newest.ok_or_else(|| at(POSITION, &"it is no number; restore it from a copy"))?;
-        Ok((newest, self.read(inhabited).ok().map(Option::unwrap_or_default)))
+        Ok((newest, self.read(inhabited).unwrap_or_default().or_else(|| (newest == 0).then(Vec::new))))
     }
 }
 

@@ -295,3 +295,49 @@ async fn timers_come_though_the_marks_of_their_shards_are_gone_or_older_than_the
     let set: u32 = marks.iter().map(|byte| byte.count_ones()).sum();
     assert_eq!(set, 2, "and marks no other");
 }
+
+/// Everything that there is, as it is.
+async fn contents(connection: &mut MultiplexedConnection) -> Vec<(String, Vec<u8>)> {
+    let mut keys: Vec<String> = connection.keys("*").await.unwrap();
+    keys.sort();
+    let mut contents = Vec::with_capacity(keys.len());
+    for key in keys {
+        let dump: Vec<u8> = cmd("DUMP").arg(&key).query_async(connection).await.unwrap();
+        contents.push((key, dump));
+    }
+    contents
+}
+
+#[tokio::test]
+async fn a_stream_that_another_program_has_put_ahead_is_named_with_what_helps_and_nothing_is_written() {
+    const AHEAD: &str = "99999999999-0";
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    for stream in ["events", "outbox"].map(key) {
+        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+        let store = open(&server.url()).await;
+        commit(&store, 0).await.unwrap();
+        let add = cmd("XADD").arg(&stream).arg(AHEAD).arg("scribble").arg(1).to_owned();
+        let _: String = add.query_async(&mut connection).await.unwrap();
+        let before = contents(&mut connection).await;
+        let next = Batch { outbox: sending().outbox, ..batch(1) };
+        let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), next.clone().into()).await
+        else {
+            panic!("{stream} takes something behind its last id")
+        };
+        assert!(said.contains(&stream) && said.contains("XSETID"), "{said}");
+        assert_eq!(contents(&mut connection).await, before, "{stream}");
+
+        let position: u64 = connection.get("{skein}:position").await.unwrap();
+        let advice = format!("XSETID {stream} {position}-65535");
+        assert!(
+            said.contains(&format!("XRANGE {stream} {} +", position + 1)) && said.contains(&advice),
+            "{said}"
+        );
+        let _: i64 = cmd("XDEL").arg(&stream).arg(AHEAD).query_async(&mut connection).await.unwrap();
+        let mut set = cmd("XSETID");
+        let () =
+            set.arg(&stream).arg(format!("{position}-65535")).query_async(&mut connection).await.unwrap();
+        assert_eq!(store.commit(store.fence(&pool()), next.into()).await, Ok(Version(2)));
+    }
+}

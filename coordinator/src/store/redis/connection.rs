@@ -340,6 +340,14 @@ pub(super) fn at(key: &str, problem: &impl Display) -> StoreError {
     StoreError(format!("{what}{key}{IN_REDIS}{problem}"))
 }
 
+/// What a script has found: `GARBAGE`, the key that holds it, what is wrong with that, and what helps if a copy is not all
+/// that does.
+pub(super) fn garbled(answer: &[String]) -> StoreError {
+    let text = |place: usize| answer.get(place).map_or("", String::as_str);
+    let advice = Some(text(3)).filter(|advice| !advice.is_empty()).unwrap_or("restore it from a copy");
+    at(text(1), &format!("{}; {advice}", text(2)))
+}
+
 /// Which key a problem lies in, if it is one that [`at`] has told.
 pub(super) fn key_of(problem: &str) -> Option<&str> {
     problem.strip_prefix(THE_KEY)?.split_once(IN_REDIS).map(|(key, _)| key)

@@ -341,3 +341,41 @@ async fn a_stream_that_another_program_has_put_ahead_is_named_with_what_helps_an
         assert_eq!(store.commit(store.fence(&pool()), next.into()).await, Ok(Version(2)));
     }
 }
+
+#[tokio::test]
+async fn one_malformed_entry_ends_no_retention() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, alarms) = member(&server).await;
+    // The shard that comes first.
+    let spoilt = Shard::of(&agent());
+    let ages = ["reply-ages", "mark-ages", "archived", "dead-ages", "loose"].map(|list| spoilt.key(list));
+    for list in &ages {
+        let _: i64 = connection.zadd(list, "scribble", 0).await.unwrap();
+    }
+    let old = Timestamp::NEVER;
+    let all = TrimPlan {
+        replies_before: old,
+        marks_before: old,
+        archived_before: old,
+        dead_letters_before: old,
+        loose_before: old,
+        ..all_that_is_old()
+    };
+    assert_eq!(store.trim(all.clone()).await.unwrap().records, 2);
+    for list in &ages {
+        assert!(!connection.exists::<_, bool>(list).await.unwrap(), "{list} keeps what nobody can read");
+    }
+    assert_eq!(alarms.all(), []);
+
+    commit(&store, 1).await.unwrap();
+    let add = cmd("XADD").arg(spoilt.key("events")).arg("99999999999-0").arg("at").arg(1).to_owned();
+    let _: String = add.query_async(&mut connection).await.unwrap();
+    assert_eq!(store.trim(all.clone()).await.unwrap().records, 1, "that of the other shard");
+    assert_eq!(alarms.all()[0].subject, spoilt.key("events"));
+
+    // Somebody else has the first shard by now, of which this process has not heard.
+    commit(&store, 2).await.unwrap();
+    let () = connection.hset(spoilt.key("lease"), "nonce", "another").await.unwrap();
+    assert_eq!(store.trim(all).await.unwrap().records, 1);
+}

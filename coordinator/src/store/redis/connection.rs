@@ -314,7 +314,7 @@ fn sound<T: FromRedisValue>(key: &str, value: Value) -> Result<Result<T, StoreEr
 
 /// Whether an error is about what a key holds. All others of the server have a code of their own, and are about its state
 /// (it loads, is full, has no replica) or about who asks.
-fn lies_in_a_key(error: &RedisError) -> bool {
+pub(super) fn lies_in_a_key(error: &RedisError) -> bool {
     is_said(error) && matches!(error.code(), None | Some("WRONGTYPE" | "ERR"))
 }
 

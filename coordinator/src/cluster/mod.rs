@@ -22,6 +22,7 @@ pub mod plan;
 pub mod rank;
 pub mod steward;
 pub mod table;
+mod twin;
 mod wakes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,7 @@ use member::Member;
 use peers::{Forwarding, Peers};
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
+pub use twin::Twin;
 
 /// How long a node may take to answer one that is about to join.
 const INTRODUCTION: Duration = Duration::from_secs(5);
@@ -159,8 +161,11 @@ impl Cluster {
     }
 
     /// Takes part until `stop`, and then gives everything up.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
-        Keeper::new(self).run(stop).await;
+    ///
+    /// # Errors
+    /// When another node goes by the same id, and was there before: everything is given up, too.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) -> Result<(), Twin> {
+        Keeper::new(self).run(stop).await
     }
 
     /// Lets runners know where to reach this node.

@@ -23,6 +23,8 @@ pub(super) struct Keeper {
     cluster: Arc<Cluster>,
     steward: Steward,
     twins: Twins,
+    /// The life of the store has ended, which is told once, however long the next one is waited for.
+    is_orphaned: bool,
 }
 
 /// Why a round was broken off.
@@ -40,7 +42,7 @@ impl From<StoreError> for Broken {
 impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
         let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, Instant::now());
-        Self { cluster, steward, twins: Twins::default() }
+        Self { cluster, steward, twins: Twins::default(), is_orphaned: false }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Twin> {
@@ -127,9 +129,12 @@ impl Keeper {
         Ok(match question {
             Question::IsTheSame => Input::Same(store.is_the_same().await?),
             Question::BeginAnew => {
-                warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+                if !std::mem::replace(&mut self.is_orphaned, true) {
+                    warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+                }
                 self.forget();
                 store.begin_anew((self.cluster.settings.wall)()).await?;
+                self.is_orphaned = false;
                 info!("relies on Redis as it is now");
                 Input::Anew
             }

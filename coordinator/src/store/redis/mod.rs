@@ -112,6 +112,7 @@ impl Redis {
         let (connection, aside) =
             (Connection::open(&door, "reads").await?, Connection::open(&door, "leases").await?);
         let info = server::check(&connection, &door, options.durability, wall).await?;
+        server::warn_if_alone(&info, &door);
         if let Some(known) = &options.store {
             server::recognize(server::store_id(&connection).await?.as_deref(), known)?;
         }
@@ -248,6 +249,7 @@ impl Redis {
         self.positions.begin(&self.aside, &life, &self.reliance.store).await?;
         self.tell_losses(wall).await?;
         self.reliance.begin(life);
+        server::warn_if_alone(&info, &self.door);
         metrics::counter!("skein_store_generations_total").increment(1);
         Ok(())
     }

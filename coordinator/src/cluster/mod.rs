@@ -378,8 +378,10 @@ impl Cluster {
         let answered = self.peers.forward(to, forwarding);
         let Some(key) = key else { return answered.await };
         let mut changes = self.changes();
+        // What else it says of itself may change meanwhile.
+        let has_it = |owner: &Member| owner.incarnation == to.incarnation;
         let elsewhere =
-            changes.wait_for(|_| !matches!(self.route(key), Route::There(owner) if *owner == *to));
+            changes.wait_for(|_| !matches!(self.route(key), Route::There(owner) if has_it(&owner)));
         let outcome = tokio::select! {
             outcome = answered => outcome,
             _ = elsewhere => Err(Silence::moved()),

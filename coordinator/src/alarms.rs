@@ -27,6 +27,8 @@ pub enum Kind {
     Distrusted,
     /// Somebody who would be a coordinator was turned away.
     TurnedAway,
+    /// Another process lives by the id of this node.
+    Twin,
     /// The certificate of this node ends soon, or has ended.
     Certificate,
     /// The store does not answer, or slowly.
@@ -50,10 +52,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
+        Kind::Twin,
         Kind::Certificate,
         Kind::StoreSlow,
         Kind::StoreFull,
@@ -71,6 +74,7 @@ impl Kind {
             Kind::Unreachable => "unreachable",
             Kind::Distrusted => "distrusted",
             Kind::TurnedAway => "turned_away",
+            Kind::Twin => "twin",
             Kind::Certificate => "certificate",
             Kind::StoreSlow => "store_slow",
             Kind::StoreFull => "store_full",

@@ -64,6 +64,27 @@ impl Watched {
         until("another primary is chosen", async || Ok(self.primary().await? != old)).await
     }
 
+    /// Makes another server the primary, of which neither the old one nor who is connected to it hears. The old one takes no
+    /// writes any more.
+    ///
+    /// # Errors
+    /// When a server or the sentinel refuses.
+    pub async fn cut_off_the_primary(&self) -> Result<()> {
+        let old = self.primary().await?;
+        let mut servers = self.ports.iter().zip(&self.servers);
+        let (_, server) =
+            servers.clone().find(|(port, _)| **port == old).context("nobody knows the primary")?;
+        let mut connection = server.as_ref().context("it is dead")?.connection().await?;
+        cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(3).exec_async(&mut connection).await?;
+        let (next, server) = servers.find(|(port, _)| **port != old).context("it has no replica")?;
+        server.as_ref().context("it is dead")?.promote().await?;
+        let mut sentinel = self.connection().await?;
+        cmd("SENTINEL").arg("REMOVE").arg(NAME).exec_async(&mut sentinel).await?;
+        let mut watch = cmd("SENTINEL");
+        watch.arg("MONITOR").arg(NAME).arg("127.0.0.1").arg(*next).arg(1);
+        Ok(watch.exec_async(&mut sentinel).await?)
+    }
+
     /// Says something to each server.
     ///
     /// # Errors

@@ -84,6 +84,7 @@ async fn join(server: &Server, id: &str, stop: &CancellationToken) -> Result<(Ar
 /// Two nodes, of which the one asks, and the other has the entity.
 struct Neighbours {
     asker: Arc<Cluster>,
+    other: Arc<Cluster>,
     owner: Arc<Member>,
     answering: Arc<Answering>,
     key: EntityKey,
@@ -116,7 +117,7 @@ impl Neighbours {
         };
         let found = tokio::time::timeout(LIMIT, found).await;
         let (owner, key) = found.context("the nodes do not share the shards")?;
-        Ok(Self { asker, owner, answering, key, _stop: stop.drop_guard() })
+        Ok(Self { asker, other, owner, answering, key, _stop: stop.drop_guard() })
     }
 
     async fn ask(&self, key: Option<&EntityKey>, call: &[u8]) -> Result<Vec<u8>> {
@@ -150,6 +151,29 @@ async fn what_no_message_between_nodes_takes_is_refused_and_ends_nothing_else() 
     };
     let (answer, refused) = tokio::join!(under_way, refused);
     refused?;
+    ensure!(answer? == b"in time", "another answer");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_under_way_is_not_given_up_when_its_owner_says_something_else_of_itself() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let nodes = Neighbours::start(&server).await?;
+    let under_way = nodes.ask(Some(&nodes.key), b"in time");
+    let url = "https://127.0.0.1:1";
+    let told = async {
+        nodes.answering.asked.notified().await;
+        nodes.other.is_open_to_runners(url.to_owned());
+        let mut changes = nodes.asker.changes();
+        let is_told = |_: &u64| nodes.asker.members().iter().any(|member| member.runners == url);
+        tokio::time::timeout(LIMIT, changes.wait_for(is_told)).await??;
+        // Whoever waits for the same has seen it by then.
+        tokio::task::yield_now().await;
+        nodes.answering.may.notify_one();
+        anyhow::Ok(())
+    };
+    let (answer, told) = tokio::join!(under_way, told);
+    told?;
     ensure!(answer? == b"in time", "another answer");
     Ok(())
 }

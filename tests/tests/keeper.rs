@@ -12,7 +12,7 @@ use skein_coordinator::entity::Clock;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Options, Redis};
 use skein_shared::id::EntityKey;
-use skein_tests::redis::Server;
+use skein_tests::redis::{Server, until};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -42,8 +42,28 @@ impl Tenants for Stubborn {
     fn wake(&self, _wake: &Wake) {}
 }
 
-/// A node that has all shards.
-async fn node(server: &Server, stop: &CancellationToken) -> Result<Arc<Cluster>> {
+/// Leaves at once.
+struct Obliging(broadcast::Sender<Wake>);
+
+#[async_trait]
+impl Tenants for Obliging {
+    async fn leave(&self) {}
+
+    fn forget(&self, _shards: &[Shard]) {}
+
+    async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, _call: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn wakes(&self) -> broadcast::Receiver<Wake> {
+        self.0.subscribe()
+    }
+
+    fn wake(&self, _wake: &Wake) {}
+}
+
+/// A node by the name of `a`.
+async fn node(server: &Server, tenants: Arc<dyn Tenants>, stop: &CancellationToken) -> Result<Arc<Cluster>> {
     let options = Options { lease: LEASE, ..Options::new(server.url(), "a") };
     let clock = Clock::start();
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);
@@ -59,9 +79,7 @@ async fn node(server: &Server, stop: &CancellationToken) -> Result<Arc<Cluster>>
         wall: Arc::new(move || clock.wall()),
     };
     let cluster = Cluster::new(store, settings);
-    cluster.serve_for(Arc::new(Stubborn(broadcast::Sender::new(1))), stop.clone());
-    tokio::spawn(Arc::clone(&cluster).keep(stop.clone()));
-    ensure!(cluster.settled(LIMIT).await, "it does not take the shards");
+    cluster.serve_for(tenants, stop.clone());
     Ok(cluster)
 }
 
@@ -69,7 +87,9 @@ async fn node(server: &Server, stop: &CancellationToken) -> Result<Arc<Cluster>>
 async fn entities_that_do_not_leave_cost_the_shards_that_stay_no_lease() -> Result<()> {
     let server = Server::in_memory().await?;
     let stop = CancellationToken::new();
-    let cluster = node(&server, &stop).await?;
+    let cluster = node(&server, Arc::new(Stubborn(broadcast::Sender::new(1))), &stop).await?;
+    tokio::spawn(Arc::clone(&cluster).keep(stop.clone()));
+    ensure!(cluster.settled(LIMIT).await, "it does not take the shards");
     let mut changes = cluster.held_changes();
     // A newcomer that takes nothing: shards go to it, and come back, for as long as this lasts.
     let newcomer = Member::new("b", Uuid::from_u128(1), "127.0.0.1:2");
@@ -91,5 +111,32 @@ async fn entities_that_do_not_leave_cost_the_shards_that_stay_no_lease() -> Resu
     };
     tokio::time::timeout(LIMIT, hand_overs).await.context("nothing is handed over")??;
     stop.cancel();
+    Ok(())
+}
+
+/// A data folder was copied, with the id of its node.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_nodes_by_one_name_the_later_ends_and_says_what_to_do() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let stop = CancellationToken::new();
+    let tenants = Arc::new(Obliging(broadcast::Sender::new(1)));
+    let first = node(&server, Arc::<Obliging>::clone(&tenants), &stop).await?;
+    let first_keeps = tokio::spawn(Arc::clone(&first).keep(stop.clone()));
+    ensure!(first.settled(LIMIT).await, "it does not take the shards");
+    let later = node(&server, tenants, &stop).await?;
+    let later_keeps = tokio::spawn(Arc::clone(&later).keep(stop.clone()));
+    let ended = tokio::time::timeout(LIMIT, later_keeps).await.context("they fight for ever")??;
+    ensure!(format!("{ended:?}").contains("remove node.id"), "{ended:?}");
+    let alarms = later.alarms().all();
+    ensure!(alarms.iter().any(|alarm| alarm.problem.contains("remove node.id")), "{alarms:?}");
+    ensure!(later.shards_held() == 0, "it has {} shards", later.shards_held());
+
+    let mut changes = first.held_changes();
+    let all = changes.wait_for(|_| first.shards_held() == first.shards());
+    tokio::time::timeout(LIMIT, all).await.context("the first does not have its shards again")??;
+    ensure!(!first_keeps.is_finished(), "the first has ended too");
+    until("its alarm is over", async || Ok(first.alarms().all().is_empty())).await?;
+    stop.cancel();
+    first_keeps.await??;
     Ok(())
 }

@@ -273,3 +273,109 @@ async fn of_an_entity_what_is_spoilt_is_left_out_and_hides_nothing_behind_it() {
     assert_eq!(store.documents_of(&pool(), "", 2).await.unwrap(), []);
     assert!(alarms.all().iter().any(|alarm| alarm.subject == list));
 }
+
+/// A key that was deleted, or put back from an older copy.
+#[tokio::test]
+async fn timers_come_though_the_marks_of_their_shards_are_gone_or_older_than_their_entities() {
+    const INHABITED: &str = "{skein}:inhabited";
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, _) = member(&server).await;
+    let _: i64 = connection.del(INHABITED).await.unwrap();
+    assert_eq!(store.timers(10).await.unwrap().len(), 2, "all are asked");
+    let () = connection.set(INHABITED, vec![0_u8]).await.unwrap();
+    assert_eq!(store.timers(10).await.unwrap(), [], "the older copy has no marks");
+    take(&store, &[Shard::of(&pool()), Shard::of(&agent())]).await;
+    assert_eq!(
+        store.timers(10).await.unwrap().len(),
+        2,
+        "whoever takes a shard looks whether it has entities"
+    );
+    let marks: Vec<u8> = connection.get(INHABITED).await.unwrap();
+    let set: u32 = marks.iter().map(|byte| byte.count_ones()).sum();
+    assert_eq!(set, 2, "and marks no other");
+}
+
+/// Everything that there is, as it is.
+async fn contents(connection: &mut MultiplexedConnection) -> Vec<(String, Vec<u8>)> {
+    let mut keys: Vec<String> = connection.keys("*").await.unwrap();
+    keys.sort();
+    let mut contents = Vec::with_capacity(keys.len());
+    for key in keys {
+        let dump: Vec<u8> = cmd("DUMP").arg(&key).query_async(connection).await.unwrap();
+        contents.push((key, dump));
+    }
+    contents
+}
+
+#[tokio::test]
+async fn a_stream_that_another_program_has_put_ahead_is_named_with_what_helps_and_nothing_is_written() {
+    const AHEAD: &str = "99999999999-0";
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    for stream in ["events", "outbox"].map(key) {
+        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+        let store = open(&server.url()).await;
+        commit(&store, 0).await.unwrap();
+        let add = cmd("XADD").arg(&stream).arg(AHEAD).arg("scribble").arg(1).to_owned();
+        let _: String = add.query_async(&mut connection).await.unwrap();
+        let before = contents(&mut connection).await;
+        let next = Batch { outbox: sending().outbox, ..batch(1) };
+        let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), next.clone().into()).await
+        else {
+            panic!("{stream} takes something behind its last id")
+        };
+        assert!(said.contains(&stream) && said.contains("XSETID"), "{said}");
+        assert_eq!(contents(&mut connection).await, before, "{stream}");
+
+        let position: u64 = connection.get("{skein}:position").await.unwrap();
+        let advice = format!("XSETID {stream} {position}-65535");
+        assert!(
+            said.contains(&format!("XRANGE {stream} {} +", position + 1)) && said.contains(&advice),
+            "{said}"
+        );
+        let _: i64 = cmd("XDEL").arg(&stream).arg(AHEAD).query_async(&mut connection).await.unwrap();
+        let mut set = cmd("XSETID");
+        let () =
+            set.arg(&stream).arg(format!("{position}-65535")).query_async(&mut connection).await.unwrap();
+        assert_eq!(store.commit(store.fence(&pool()), next.into()).await, Ok(Version(2)));
+    }
+}
+
+#[tokio::test]
+async fn one_malformed_entry_ends_no_retention() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, alarms) = member(&server).await;
+    // The shard that comes first.
+    let spoilt = Shard::of(&agent());
+    let ages = ["reply-ages", "mark-ages", "archived", "dead-ages", "loose"].map(|list| spoilt.key(list));
+    for list in &ages {
+        let _: i64 = connection.zadd(list, "scribble", 0).await.unwrap();
+    }
+    let old = Timestamp::NEVER;
+    let all = TrimPlan {
+        replies_before: old,
+        marks_before: old,
+        archived_before: old,
+        dead_letters_before: old,
+        loose_before: old,
+        ..all_that_is_old()
+    };
+    assert_eq!(store.trim(all.clone()).await.unwrap().records, 2);
+    for list in &ages {
+        assert!(!connection.exists::<_, bool>(list).await.unwrap(), "{list} keeps what nobody can read");
+    }
+    assert_eq!(alarms.all(), []);
+
+    commit(&store, 1).await.unwrap();
+    let add = cmd("XADD").arg(spoilt.key("events")).arg("99999999999-0").arg("at").arg(1).to_owned();
+    let _: String = add.query_async(&mut connection).await.unwrap();
+    assert_eq!(store.trim(all.clone()).await.unwrap().records, 1, "that of the other shard");
+    assert_eq!(alarms.all()[0].subject, spoilt.key("events"));
+
+    // Somebody else has the first shard by now, of which this process has not heard.
+    commit(&store, 2).await.unwrap();
+    let () = connection.hset(spoilt.key("lease"), "nonce", "another").await.unwrap();
+    assert_eq!(store.trim(all).await.unwrap().records, 1);
+}

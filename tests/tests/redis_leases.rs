@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use redis::{AsyncCommands, cmd};
@@ -11,7 +13,9 @@ use skein_coordinator::store::redis::{Options, Redis};
 use skein_coordinator::store::{CommitError, Store, StoreError, Version};
 use skein_shared::fence::Epoch;
 use skein_tests::redis::Server;
+use skein_tests::sentinel::Watched;
 use skein_tests::stored::{commit, options, pool, wall};
+use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// A failover may lead to a replica that lacks the last leases, on a machine whose clock is behind.
@@ -131,4 +135,81 @@ async fn an_owner_without_redis_ends_before_its_lease() {
     let kept = tokio::time::timeout(options.lease, store.keep(CancellationToken::new())).await;
     let lost = kept.expect("it ends within the lease").unwrap_err().to_string();
     assert!(lost.contains("could not be renewed for 1.6s"), "{lost}");
+}
+
+/// A way to a server, and later to another one. Connections stay with the server to which they lead.
+struct Way(TempDir);
+
+impl Way {
+    fn to(server: &Server) -> Self {
+        let way = Self(TempDir::with_prefix("skein-way-").unwrap());
+        way.leads_to(server);
+        way
+    }
+
+    fn leads_to(&self, server: &Server) {
+        let _ = std::fs::remove_file(self.path());
+        symlink(server.socket(), self.path()).unwrap();
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("redis.sock")
+    }
+
+    fn url(&self) -> String {
+        format!("unix://{}", self.path().display())
+    }
+}
+
+/// It ends no connection when it becomes a replica.
+#[tokio::test]
+async fn a_server_that_became_a_replica_is_left_for_the_one_to_which_the_way_leads() {
+    let (former, next) = (Server::start().await.unwrap(), Server::start().await.unwrap());
+    let way = Way::to(&former);
+    let store = Redis::join(&options(&way.url()), wall()).await.unwrap();
+    let shard = Shard::all().next().unwrap();
+    let taken = store.leases().acquire(&[shard]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+    way.leads_to(&next);
+    let mut connection = former.connection().await.unwrap();
+    let () = cmd("REPLICAOF").arg("127.0.0.1").arg(1).query_async(&mut connection).await.unwrap();
+    let StoreError(refused) = store.leases().renew(&[(shard, fence)]).await.unwrap_err();
+    assert!(refused.contains("name the primary"), "{refused}");
+    let renewed = store.leases().renew(&[(shard, fence)]).await.unwrap().remove(0);
+    assert_eq!(renewed.unwrap(), Kept::Fenced(Epoch(0)), "the next one has no such lease");
+
+    // The same for a single question.
+    way.leads_to(&former);
+    let mut connection = next.connection().await.unwrap();
+    let () = cmd("REPLICAOF").arg("127.0.0.1").arg(1).query_async(&mut connection).await.unwrap();
+    let mut connection = former.connection().await.unwrap();
+    let () = cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut connection).await.unwrap();
+    let StoreError(refused) = store.members().leave("a").await.unwrap_err();
+    assert!(refused.contains("name the primary"), "{refused}");
+    store.members().leave("a").await.unwrap();
+}
+
+#[tokio::test]
+async fn who_doubts_looks_at_the_server_to_which_the_way_leads_now() {
+    let (former, next) = (Server::start().await.unwrap(), Server::start().await.unwrap());
+    let way = Way::to(&former);
+    let store = Redis::join(&options(&way.url()), wall()).await.unwrap();
+    way.leads_to(&next);
+    assert_eq!(store.is_the_same().await, Ok(true), "its connection stays with that");
+    store.doubt();
+    assert_eq!(store.is_the_same().await, Ok(false));
+}
+
+/// It takes no writes for want of replicas, and answers everything else.
+#[tokio::test]
+async fn a_primary_that_is_cut_off_with_its_owner_is_left_for_the_one_that_the_sentinels_name() {
+    let watched = Watched::start().await.unwrap();
+    let store = Redis::join(&options(&watched.url()), wall()).await.unwrap();
+    let shard = Shard::all().next().unwrap();
+    let taken = store.leases().acquire(&[shard]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+    watched.cut_off_the_primary().await.unwrap();
+    let StoreError(refused) = store.leases().renew(&[(shard, fence)]).await.unwrap_err();
+    assert!(refused.contains("min-replicas-to-write"), "{refused}");
+    assert_eq!(store.is_the_same().await, Ok(false));
 }

@@ -10,6 +10,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use skein_coordinator::cluster::authority::{Authority, Host};
 use skein_coordinator::entity::Clock;
+use skein_coordinator::store::redis::shard::Shard;
 use skein_tests::cluster::{Cluster, all_is_well};
 use skein_tests::mcp::Client;
 use skein_tests::ports;
@@ -17,6 +18,7 @@ use skein_tests::redis::Server;
 use skein_tests::redis_cluster::RedisCluster;
 use skein_tests::sentinel::Watched;
 use skein_tests::up::{Folder, Up};
+use tokio::net::TcpListener;
 
 async fn serve(server: &Server, folder: Folder) -> Result<Up> {
     Up::serve_in(folder, &["--redis", &server.url()]).await
@@ -187,6 +189,25 @@ async fn an_ingress_makes_no_store_and_waits_for_a_coordinator_that_does() -> Re
     };
     let (ingress, _coordinator) = tokio::try_join!(cluster.ingress_in(folder), coordinator)?;
     all_is_well(&ingress).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_get_ready_gives_its_shards_back() -> Result<()> {
+    let server = Server::start().await?;
+    let taken = TcpListener::bind("127.0.0.1:0").await?;
+    let address = taken.local_addr()?.to_string();
+    let arguments = ["--redis", &server.url(), "--listen", &address];
+    let refused = Up::serve_in(Folder::new()?, &arguments).await.err().context("it listens there too")?;
+    ensure!(format!("{refused:#}").contains("stop what listens there"), "{refused:#}");
+    let mut connection = server.connection().await?;
+    for shard in Shard::all() {
+        let ask = redis::cmd("HGET").arg(shard.key("lease")).arg("state").to_owned();
+        let state: Option<String> = ask.query_async(&mut connection).await?;
+        ensure!(state.as_deref() == Some("free"), "shard {} is {state:?}", shard.number());
+    }
+    let members: u64 = redis::cmd("HLEN").arg("{skein}:members").query_async(&mut connection).await?;
+    ensure!(members == 0, "it passes for one that lives");
+    Ok(())
 }
 
 /// An authority, and what it has signed for Redis and for us.

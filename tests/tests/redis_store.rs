@@ -2,17 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use serde_json::json;
+use skein_coordinator::projection::Projection;
 use skein_coordinator::store::conformance::contents;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, StoredReply, Version};
+use skein_coordinator::store::{
+    Batch, Chunk, CommitError, EventRecord, Fence, Store, StoreError, StoredReply, Version,
+};
+use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
 use skein_tests::stored::{batch, commit, key, open, options, pool, refusal, sending, settle, wall};
@@ -394,4 +399,44 @@ async fn what_a_former_owner_has_delivered_is_the_next_ones_to_take_out() {
     assert_eq!((again.len(), again[0].sequence), (1, 1), "it goes again");
     second.delivered(vec![again[0].place()]).await.unwrap();
     assert_eq!(second.outbox(0, 10).await.unwrap(), []);
+}
+
+/// How often a command was carried out.
+async fn calls(connection: &mut MultiplexedConnection, command: &str) -> usize {
+    let said: String = cmd("INFO").arg("commandstats").query_async(connection).await.unwrap();
+    let line = format!("cmdstat_{command}:calls=");
+    let counted = said.lines().find_map(|said| said.strip_prefix(&line)?.split(',').next()?.parse().ok());
+    counted.unwrap_or_default()
+}
+
+/// An order over all shards would have each of them asked for every page, and most of what they say left for the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn building_the_read_side_asks_each_shard_once_for_what_it_has() {
+    const SHARDS: usize = 32;
+    const BATCHES: u64 = 20;
+    let server = Server::in_memory().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = Arc::new(open(&server.url()).await);
+    let swarm = Name::parse("default").unwrap();
+    let mut shards = BTreeSet::new();
+    let agents = (0..).map(|n| EntityKey::agent(&swarm, &Name::parse(&format!("agent-{n}")).unwrap()));
+    let keys: Vec<EntityKey> = agents.filter(|key| shards.insert(Shard::of(key))).take(SHARDS).collect();
+    let events = vec![EventRecord { subject: Some("geese".to_owned()), body: json!("counted").into() }];
+    for key in &keys {
+        for version in 0..BATCHES {
+            let batch = Batch { key: key.clone(), events: events.clone(), ..batch(version) };
+            store.commit(store.fence(key), batch.into()).await.unwrap();
+        }
+    }
+    let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let projection = Projection::open(&folder.path().join("projection.db"), store).unwrap();
+    assert!(projection.whole(Duration::from_secs(60)).await);
+    let asked = calls(&mut connection, "xrange").await;
+    assert!((SHARDS..=2 * SHARDS).contains(&asked), "{asked} questions to {SHARDS} shards");
+    for key in &keys {
+        let history = projection.history(key, "geese", 100).await.unwrap();
+        let versions: Vec<u64> = history.iter().map(|event| event.version.0).collect();
+        assert_eq!(versions, (1..=BATCHES).collect::<Vec<_>>(), "{key}");
+    }
 }

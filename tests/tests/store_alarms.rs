@@ -109,6 +109,8 @@ async fn a_redis_that_reads_for_long_what_it_has_is_waited_for() -> Result<()> {
     goes_on(&node, &token).await?;
     let log = node.log()?;
     ensure!(log.contains("store_unfit") && log.contains("still reads what its disk has"), "{log}");
+    let told = log.matches("by a replica; everything is loaded anew").count();
+    ensure!(told == 1, "it is told {told} times that Redis was restarted: {log}");
     Ok(())
 }
 

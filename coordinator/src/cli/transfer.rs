@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use secrecy::SecretString;
@@ -57,14 +57,24 @@ impl Export {
         let mut out = BufWriter::new(&file);
         let exported = transfer::export(&*alone.store, &mut out).await;
         drop(out);
-        alone.close().await?;
         let exported = exported.and_then(|summary| Ok(file.sync_all().map(|()| summary)?));
-        if exported.is_err() {
-            // Nobody shall take it for a whole one.
-            let _ = std::fs::remove_file(&self.file);
-        }
-        self.place.report(&exported?)
+        let exported = whole(&self.file, exported, alone.close().await)?;
+        self.place.report(&exported)
     }
+}
+
+/// What was exported, if the store was this process' own to the end: another may have written meanwhile what is there in
+/// part. Otherwise the file goes, for nobody shall take it for a whole one.
+fn whole(
+    file: &Path,
+    exported: Result<Summary, TransferError>,
+    closed: Result<(), StartError>,
+) -> Result<Summary, CliError> {
+    // First, for a lost store makes the rest fail.
+    let exported = closed.map_err(CliError::from).and_then(|()| Ok(exported?));
+    exported.inspect_err(|_| {
+        let _ = std::fs::remove_file(file);
+    })
 }
 
 impl Import {
@@ -107,7 +117,7 @@ impl Place {
     }
 }
 
-fn unusable(path: &std::path::Path, error: &std::io::Error) -> CliError {
+fn unusable(path: &Path, error: &std::io::Error) -> CliError {
     let problem = format!("{} cannot be used: {error}; name another file", path.display());
     CliError::Refused(Refusal::new(Code::InvalidArgument, problem))
 }
@@ -120,5 +130,26 @@ impl From<TransferError> for CliError {
             _ => Code::Internal,
         };
         CliError::Refused(Refusal::new(code, error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_export_whose_store_was_lost_no_file_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("export.jsonl");
+        let summary = || Summary { lines: 1, state: "state".to_owned(), file: "file".to_owned() };
+        std::fs::write(&file, "all of it").unwrap();
+        whole(&file, Ok(summary()), Ok(())).unwrap();
+        assert!(file.exists());
+        let lost = StartError::Failed("store: another coordinator has taken shard 7".to_owned());
+        let said = whole(&file, Ok(summary()), Err(lost)).unwrap_err().to_string();
+        assert!(said.contains("shard 7") && !file.exists(), "{said}");
+        std::fs::write(&file, "half of it").unwrap();
+        whole(&file, Err(TransferError::Checksum), Ok(())).unwrap_err();
+        assert!(!file.exists());
     }
 }

@@ -11,6 +11,8 @@ use tracing::{info, warn};
 use super::Cluster;
 use super::member::Member;
 use super::steward::{self, Input, Output, Question, Steward};
+use super::twin::{Before, Twin, Twins};
+use crate::alarms::Kind;
 use crate::store::StoreError;
 use crate::store::redis::shard::Shard;
 
@@ -20,15 +22,30 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) struct Keeper {
     cluster: Arc<Cluster>,
     steward: Steward,
+    twins: Twins,
+    /// The life of the store has ended, which is told once, however long the next one is waited for.
+    is_orphaned: bool,
+}
+
+/// Why a round was broken off.
+enum Broken {
+    Store(StoreError),
+    Twin(Twin),
+}
+
+impl From<StoreError> for Broken {
+    fn from(problem: StoreError) -> Self {
+        Self::Store(problem)
+    }
 }
 
 impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
         let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, Instant::now());
-        Self { cluster, steward }
+        Self { cluster, steward, twins: Twins::default(), is_orphaned: false }
     }
 
-    pub(super) async fn run(mut self, stop: CancellationToken) {
+    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Twin> {
         let mut told = false;
         while !stop.is_cancelled() {
             // Never broken off: a lease that was taken has to be known.
@@ -36,11 +53,15 @@ impl Keeper {
             self.lapse();
             match round {
                 Ok(()) => told = false,
-                Err(problem) if !told => {
+                Err(Broken::Twin(twin)) => {
+                    self.give_up().await;
+                    return Err(twin);
+                }
+                Err(Broken::Store(problem)) if !told => {
                     warn!(%problem, "the cluster's state cannot be read or written; it is tried again");
                     told = true;
                 }
-                Err(_) => {}
+                Err(Broken::Store(_)) => {}
             }
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -50,11 +71,15 @@ impl Keeper {
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
-        self.end().await;
+        self.give_up().await;
+        if let Err(problem) = self.cluster.store.members().leave(&self.cluster.settings.id).await {
+            warn!(%problem, "this node could not be taken off the list of those who live; it leaves that by itself");
+        }
+        Ok(())
     }
 
     /// Does what follows, and asks until there is nothing more to ask.
-    async fn carry_out(&mut self, first: Input) -> Result<(), StoreError> {
+    async fn carry_out(&mut self, first: Input) -> Result<(), Broken> {
         let mut input = first;
         loop {
             let held = self.cluster.store.held().all();
@@ -99,14 +124,17 @@ impl Keeper {
         }
     }
 
-    async fn ask(&self, question: Question) -> Result<Input, StoreError> {
-        let store = &self.cluster.store;
+    async fn ask(&mut self, question: Question) -> Result<Input, Broken> {
+        let store = Arc::clone(&self.cluster.store);
         Ok(match question {
             Question::IsTheSame => Input::Same(store.is_the_same().await?),
             Question::BeginAnew => {
-                warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+                if !std::mem::replace(&mut self.is_orphaned, true) {
+                    warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+                }
                 self.forget();
                 store.begin_anew((self.cluster.settings.wall)()).await?;
+                self.is_orphaned = false;
                 info!("relies on Redis as it is now");
                 Input::Anew
             }
@@ -138,14 +166,23 @@ impl Keeper {
         }
     }
 
-    async fn beat(&self, me: &Member) -> Result<Vec<Member>, StoreError> {
+    async fn beat(&mut self, me: &Member) -> Result<Vec<Member>, Broken> {
         let record = serde_json::to_string(me).map_err(|error| StoreError(error.to_string()))?;
         let lives = steward::lives(self.cluster.settings.lease);
-        let said = self.cluster.store.members().beat(&me.id, &record, lives).await?;
+        let heard = self.cluster.store.members().beat(&me.id, &record, lives).await?;
         // Where nobody can say it, those go on with one another who have heard.
-        let Some(said) = said else { return Ok(self.cluster.members()) };
+        let Some(heard) = heard else { return Ok(self.cluster.members()) };
+        let alarms = self.cluster.alarms();
+        match self.twins.said(me, &heard.before) {
+            Before::Nobody => alarms.clear(Kind::Twin, &me.id),
+            Before::Later(problem) => alarms.raise(Kind::Twin, &me.id, &problem),
+            Before::Earlier(twin) => {
+                alarms.raise(Kind::Twin, &me.id, &twin.to_string());
+                return Err(Broken::Twin(twin));
+            }
+        }
         // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
-        Ok(said.iter().filter_map(|record| serde_json::from_str(record).ok()).collect())
+        Ok(heard.living.iter().filter_map(|record| serde_json::from_str(record).ok()).collect())
     }
 
     /// Waits until what is in flight is done.
@@ -171,10 +208,8 @@ impl Keeper {
         }
     }
 
-    async fn end(&mut self) {
-        let given_up = self.carry_out(Input::Resign).await;
-        let left = self.cluster.store.members().leave(&self.cluster.settings.id).await;
-        if let Err(problem) = given_up.and(left) {
+    async fn give_up(&mut self) {
+        if let Err(Broken::Store(problem)) = self.carry_out(Input::Resign).await {
             warn!(%problem, "the leases could not be given up; they end by themselves");
         }
     }

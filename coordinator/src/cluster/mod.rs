@@ -22,6 +22,7 @@ pub mod plan;
 pub mod rank;
 pub mod steward;
 pub mod table;
+mod twin;
 mod wakes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,7 @@ use member::Member;
 use peers::{Forwarding, Peers};
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
+pub use twin::Twin;
 
 /// How long a node may take to answer one that is about to join.
 const INTRODUCTION: Duration = Duration::from_secs(5);
@@ -159,8 +161,11 @@ impl Cluster {
     }
 
     /// Takes part until `stop`, and then gives everything up.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
-        Keeper::new(self).run(stop).await;
+    ///
+    /// # Errors
+    /// When another node goes by the same id, and was there before: everything is given up, too.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) -> Result<(), Twin> {
+        Keeper::new(self).run(stop).await
     }
 
     /// Lets runners know where to reach this node.
@@ -373,8 +378,10 @@ impl Cluster {
         let answered = self.peers.forward(to, forwarding);
         let Some(key) = key else { return answered.await };
         let mut changes = self.changes();
+        // What else it says of itself may change meanwhile.
+        let has_it = |owner: &Member| owner.incarnation == to.incarnation;
         let elsewhere =
-            changes.wait_for(|_| !matches!(self.route(key), Route::There(owner) if *owner == *to));
+            changes.wait_for(|_| !matches!(self.route(key), Route::There(owner) if has_it(&owner)));
         let outcome = tokio::select! {
             outcome = answered => outcome,
             _ = elsewhere => Err(Silence::moved()),

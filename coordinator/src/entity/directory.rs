@@ -105,6 +105,17 @@ impl Shared {
         self.hub.publish_all();
     }
 
+    /// Takes in a host that was loaded. One that is late leaves again: another serves its entity already, or its fence was
+    /// lost while it loaded, after those of that fence were sent away.
+    fn admit(&self, key: &EntityKey, slot: Slot) {
+        let mut actors = self.lock();
+        if actors.contains_key(key) || slot.fence != self.store.fence(key) {
+            (slot.dismiss)(Farewell::Moved);
+            return;
+        }
+        actors.insert(key.clone(), slot);
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<EntityKey, Slot>> {
         self.actors.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -415,7 +426,7 @@ impl Entities {
                 });
             }),
         };
-        self.shared.lock().insert(key.clone(), slot);
+        self.shared.admit(key, slot);
         Ok(())
     }
 

@@ -93,6 +93,11 @@ impl Ward {
         self.lock().serving_since.take().unwrap_or(now)
     }
 
+    /// Remembers nothing any more.
+    fn forget(&self) {
+        *self.lock() = Record::default();
+    }
+
     fn is_needed(&self) -> bool {
         let record = self.lock();
         record.serving_since.is_some() || !record.is_quiet()
@@ -113,9 +118,17 @@ impl Wards {
         Arc::clone(wards.entry(key.clone()).or_default())
     }
 
-    /// Forgets all, of entities that other nodes may have served meanwhile.
+    /// Forgets all, of entities that other nodes may have served meanwhile. A ward that somebody holds stays, for its door
+    /// is what keeps two who ask from loading one entity.
     pub(super) fn forget(&self, of: impl Fn(&EntityKey) -> bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| !of(key));
+        let mut wards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wards.retain(|key, ward| {
+            if !of(key) {
+                return true;
+            }
+            ward.forget();
+            Arc::strong_count(ward) > 1
+        });
     }
 
     /// Forgets the wards that nobody holds and that remember nothing.

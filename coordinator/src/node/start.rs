@@ -125,6 +125,24 @@ impl Node {
 /// # Errors
 /// When the data directory is in use, an address is taken, or the store cannot be opened.
 pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, StartError> {
+    let (leases, drain) = (Tasks::default(), config.limits.drain);
+    match begin(&data, config, roles, leases.clone()).await {
+        Ok(node) => Ok(node(data)),
+        Err(problem) => {
+            // Nobody shall have to wait for the end of what it has taken. What took that from it is why it cannot start.
+            leases.stop().cancel();
+            Err(leases.finish(drain).await.map_or(problem, StartError::Failed))
+        }
+    }
+}
+
+/// Starts everything; what comes of it wants the data directory, which stays closed to others until the end.
+async fn begin(
+    data: &DataDir,
+    config: Config,
+    roles: Roles,
+    leases: Tasks,
+) -> Result<impl FnOnce(DataDir) -> Node + use<>, StartError> {
     let root = data.layout().root().to_owned();
     let clock = Clock::start();
     // Before there are keys: any that it made for want of the cluster's would be its own for good.
@@ -138,9 +156,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let keys = Keys::load_or_create(&root).map_err(unusable)?;
     let vault = Vault::open(&root, config.secrets.key.as_ref()).map_err(unusable)?;
     write_operator_token(data.layout(), &keys, &clock)?;
-    let leases = Tasks::default();
     let Truth { store, alarms, shared } =
-        truth::open(&data, &config, roles, &keys, &clock, &leases, entrance).await?;
+        truth::open(data, &config, roles, &keys, &clock, &leases, entrance).await?;
     let projection = Projection::open(&data.layout().projection(), Arc::clone(&store))?;
     let cluster = shared.as_ref().map(|sharing| Arc::clone(&sharing.cluster));
     let entities = match &cluster {
@@ -213,14 +230,14 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
         serve(&tasks, "ingress", listener, ingress::router(gate));
     }
     if roles.runner {
-        runner::start(&runner, &data, &config, &keys, &entities, &endpoint)?;
+        runner::start(&runner, data, &config, &keys, &entities, &endpoint)?;
         runner::welcomed(&runner, &sessions, &config.runner.name).await?;
     }
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
     let drain = config.limits.drain;
-    Ok(Node { data, entities, leaving, runner, tasks, pumps, leases, cluster, drain, endpoint })
+    Ok(move |data| Node { data, entities, leaving, runner, tasks, pumps, leases, cluster, drain, endpoint })
 }
 
 fn outside(problem: embeddings::Error) -> StartError {

@@ -116,9 +116,13 @@ pub(super) async fn open(
     let cluster = Cluster::new(Arc::clone(&store), settings);
     // Before it takes shards for which the others could not ask it.
     cluster.introduce().await?.map_err(StartError::Distrusted)?;
-    leases.spawn("store", quiet(Arc::clone(&cluster).keep(leases.stop().clone())));
+    leases.spawn("store", Arc::clone(&cluster).keep(leases.stop().clone()));
     // Whoever died without giving its shards up has them for as long as its lease.
-    if !cluster.settled(config.cluster.lease * 3).await {
+    let is_settled = tokio::select! {
+        is_settled = cluster.settled(config.cluster.lease * 3) => is_settled,
+        () = leases.stop().cancelled() => false,
+    };
+    if !is_settled {
         return Err(StartError::Store(StoreError(
             "not every shard of the store has found an owner; look at the logs of the other coordinators and at Redis"
                 .to_owned(),

@@ -31,10 +31,8 @@ use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument
 
 /// Documents read from the store at once.
 const PAGE: usize = 500;
-/// Records read at once: each may have the events of a few hundred commands.
-const RECORDS: usize = 16;
-/// Records of one entity read at once: a takeover waits for each page.
-const HISTORY: usize = 100;
+/// Records read at once: each may have the events of a few hundred commands, and a takeover waits for each page.
+const RECORDS: usize = 100;
 /// Mentions that are gathered before they are written in the order of their table.
 const MENTIONS: usize = 20_000;
 /// Kibibytes of pages at hand, as SQLite's negative number: a build writes nearly all in order and needs few.
@@ -178,13 +176,12 @@ impl Feed {
     /// Gives the last commit.
     fn build_history(&mut self) -> Result<Option<Tip>, Broken> {
         let mut mentions = Vec::new();
-        let mut tip = None;
-        let mut next = self.source.records(0);
+        let mut newest: Option<Record> = None;
+        let mut next = self.source.records(None);
         loop {
             let page = self.source.finish(next)?;
             let Some(last) = page.last() else { break };
-            next = self.source.records(last.position);
-            tip = Some(Tip { key: last.key.clone(), version: last.version, at: last.at });
+            next = self.source.records(Some((last.key.clone(), last.position)));
             self.write(|transaction, numbers| {
                 for record in &page {
                     let entity = numbers.entity(transaction, &record.key)?;
@@ -195,9 +192,11 @@ impl Feed {
                     false => Ok(()),
                 }
             })?;
+            // They come in the order of the store, which may not be that of their positions.
+            newest = newest.into_iter().chain(page).max_by_key(|record| record.position);
         }
         self.write(|transaction, _| history::write(transaction, mentions))?;
-        Ok(tip)
+        Ok(newest.map(|record| Tip { key: record.key, version: record.version, at: record.at }))
     }
 
     /// One transaction of a build.
@@ -400,7 +399,7 @@ impl<'a> Group<'a> {
         let mut next = (after < last).then(|| self.source.history(key, after));
         while let Some(page) = next.take() {
             let page = self.source.finish(page)?;
-            let read = page.last().filter(|_| page.len() == HISTORY).map(|record| record.version);
+            let read = page.last().filter(|_| page.len() == RECORDS).map(|record| record.version);
             next = read.filter(|read| *read < last).map(|read| self.source.history(key, read));
             for record in &page {
                 self.mention(key, record.version, record.at, &record.events)?;
@@ -452,9 +451,9 @@ impl Source {
         self.runtime.spawn(async move { store.documents(after, PAGE).await })
     }
 
-    fn records(&self, after: u64) -> Page<Record> {
+    fn records(&self, after: Option<(EntityKey, u64)>) -> Page<Record> {
         let store = Arc::clone(&self.store);
-        self.runtime.spawn(async move { store.records(after, RECORDS).await })
+        self.runtime.spawn(async move { store.own_records(after, RECORDS).await })
     }
 
     fn documents_of(&self, key: &EntityKey, after: &str) -> Page<StoredDocument> {
@@ -464,7 +463,7 @@ impl Source {
 
     fn history(&self, key: &EntityKey, after: Version) -> Page<Record> {
         let (store, key) = (Arc::clone(&self.store), key.clone());
-        self.runtime.spawn(async move { store.history(&key, after, HISTORY).await })
+        self.runtime.spawn(async move { store.history(&key, after, RECORDS).await })
     }
 
     /// Whether the store has this very commit.

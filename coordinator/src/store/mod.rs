@@ -342,6 +342,16 @@ pub trait Store: Send + Sync + 'static {
     /// events were trimmed.
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
 
+    /// The records of this process' own entities, each once: those after one, which its entity and its position name. They
+    /// come in an order in which the store has them at hand, and each entity's by version.
+    async fn own_records(
+        &self,
+        after: Option<(EntityKey, u64)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.records(after.map_or(0, |(_, position)| position), limit).await
+    }
+
     /// The newest records, oldest first: so many, or those of so many batches.
     async fn newest_records(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         // Each position is a batch's.

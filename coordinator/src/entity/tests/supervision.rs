@@ -1,5 +1,6 @@
 //! Entities that die, and how they come back.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,11 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::store::Version;
+
+thread_local! {
+    /// How often one was loaded by this thread, which runs one test.
+    static LOADS: Cell<usize> = const { Cell::new(0) };
+}
 
 /// Counts, and has two ways to panic.
 struct Fragile {
@@ -29,6 +35,7 @@ impl Entity for Fragile {
     type Reply = u64;
 
     fn empty(_: &EntityKey) -> Self {
+        LOADS.set(LOADS.get() + 1);
         Self { total: 0 }
     }
 
@@ -164,6 +171,27 @@ async fn a_document_that_cannot_be_read_stops_its_entity_alone() {
     }
     assert_eq!(loads, 6, "a hundred callers, few loads");
     take(&node, Uuid::from_u128(1), "file:///a").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_an_entity_and_who_asks_once_its_shard_is_back_load_it_once() {
+    let node = node();
+    for _ in 0..3 {
+        node.store.contents().faults().push(Fault::Refused);
+        touch(node.entities.clone(), Touch::Add).await.unwrap_err();
+    }
+    let waits = tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let before = LOADS.get();
+    node.entities.shared().wards.forget(|_| true);
+    let key = EntityKey::of(Kind::Memory, &swarm());
+    assert!(!node.entities.shared().wards.of(&key).has_died_lately(), "nothing is held against it any more");
+    let asks = tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    let mut totals = [waits.await.unwrap().unwrap(), asks.await.unwrap().unwrap()];
+    totals.sort_unstable();
+    assert_eq!((totals, LOADS.get() - before), ([1, 2], 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -162,7 +162,7 @@ impl<'a> Preparing<'a> {
         self.head();
         self.put_heads();
         self.check_blobs();
-        // The streams first: they are what could refuse.
+        // The streams first: they are what could refuse, and the script looks for them there.
         self.events()?;
         self.effects()?;
         if self.batch.expected == Version(0) {

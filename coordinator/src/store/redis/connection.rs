@@ -65,7 +65,9 @@ impl Connection {
     pub(super) async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
         let (number, mut link) = self.link().await?;
         let asked = Instant::now();
-        let answer = self.seen(number, asked, link.req_packed_command(command).await);
+        // What the server refuses comes as a value.
+        let answer = link.req_packed_command(command).await.and_then(Value::extract_error);
+        let answer = self.seen(number, asked, answer);
         read(key, answer.map_err(|error| problem(key, &error))?)
     }
 
@@ -113,8 +115,13 @@ impl Connection {
             let (number, mut link) = self.link().await?;
             let asked = Instant::now();
             let values = link.req_packed_commands(&pipeline, 0, part.len()).await;
-            let values = self.seen(number, asked, values);
-            answers.extend(values.map_err(|error| problem("a pipeline", &error))?);
+            let values = self.seen(number, asked, values).map_err(|error| problem("a pipeline", &error))?;
+            for value in &values {
+                if let Value::ServerError(error) = value {
+                    self.leave_if_over(number, &error.clone().into());
+                }
+            }
+            answers.extend(values);
         }
         Ok(answers)
     }
@@ -246,16 +253,19 @@ impl Connection {
     /// Looks whether a connection is still of use after what it answered.
     fn seen<T>(&self, number: u64, asked: Instant, answer: Result<T, RedisError>) -> Result<T, RedisError> {
         self.watch.heard(asked, &answer);
-        if let Err(error) = &answer
-            && is_over(error)
-        {
-            let mut link = self.lock();
-            // Others may have found the same, and one of them made a new one.
-            if link.number == number {
-                link.connection = None;
-            }
+        answer.inspect_err(|error| self.leave_if_over(number, error))
+    }
+
+    /// Uses a connection no more that has said this, if it is over with it.
+    fn leave_if_over(&self, number: u64, error: &RedisError) {
+        if !is_over(error) {
+            return;
         }
-        answer
+        let mut link = self.lock();
+        // Others may have found the same, and one of them made a new one.
+        if link.number == number {
+            link.connection = None;
+        }
     }
 }
 
@@ -277,11 +287,11 @@ impl Unrun {
 }
 
 /// Whether a connection that said this is better made anew. One that is late may lead to a server that is gone; one that
-/// refuses writes, or has the keys no more, leads to what was the primary.
+/// refuses writes, has the keys no more, or is cut off from its cluster, leads to what was the primary.
 fn is_over(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_io_error()
-        || matches!(error.code(), Some("READONLY" | "MOVED"))
+        || matches!(error.code(), Some("READONLY" | "MOVED" | "CLUSTERDOWN"))
 }
 
 /// What went wrong with a question. Only what lies in the key is said of it.
@@ -304,7 +314,7 @@ fn sound<T: FromRedisValue>(key: &str, value: Value) -> Result<Result<T, StoreEr
 
 /// Whether an error is about what a key holds. All others of the server have a code of their own, and are about its state
 /// (it loads, is full, has no replica) or about who asks.
-fn lies_in_a_key(error: &RedisError) -> bool {
+pub(super) fn lies_in_a_key(error: &RedisError) -> bool {
     is_said(error) && matches!(error.code(), None | Some("WRONGTYPE" | "ERR"))
 }
 
@@ -328,6 +338,14 @@ pub(super) fn read<T: FromRedisValue>(key: &str, answer: Value) -> Result<T, Sto
 pub(super) fn at(key: &str, problem: &impl Display) -> StoreError {
     let what = if key.starts_with(OURS) { THE_KEY } else { "" };
     StoreError(format!("{what}{key}{IN_REDIS}{problem}"))
+}
+
+/// What a script has found: `GARBAGE`, the key that holds it, what is wrong with that, and what helps if a copy is not all
+/// that does.
+pub(super) fn garbled(answer: &[String]) -> StoreError {
+    let text = |place: usize| answer.get(place).map_or("", String::as_str);
+    let advice = Some(text(3)).filter(|advice| !advice.is_empty()).unwrap_or("restore it from a copy");
+    at(text(1), &format!("{}; {advice}", text(2)))
 }
 
 /// Which key a problem lies in, if it is one that [`at`] has told.
@@ -370,6 +388,13 @@ mod tests {
         assert_eq!(key_of(&told), Some("{skein}:s1:entity:pool/default"));
         let StoreError(told) = at("INFO", &"not allowed");
         assert_eq!(key_of(&told), None);
+    }
+
+    #[test]
+    fn who_may_be_the_primary_no_more_is_left_and_who_lacks_something_is_not() {
+        let is_left = |code: &str| is_over(&redis::make_extension_error(code.to_owned(), None));
+        assert!(["READONLY", "MOVED", "CLUSTERDOWN"].into_iter().all(is_left));
+        assert!(!["OOM", "NOREPLICAS", "LOADING", "WRONGTYPE"].into_iter().any(is_left));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which life of which server this process has to do with.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use tokio::sync::{Notify, watch};
@@ -33,6 +33,8 @@ pub(super) struct Reliance {
     /// Of the store, for ever.
     pub(super) store: String,
     doubts: Notify,
+    /// Whether somebody has doubted since it was last looked at.
+    is_doubted: AtomicBool,
     /// Counts the lives after the first.
     lives: watch::Sender<u64>,
 }
@@ -44,6 +46,7 @@ impl Reliance {
             generation: RwLock::new(generation),
             store,
             doubts: Notify::new(),
+            is_doubted: AtomicBool::new(false),
             lives: watch::Sender::new(0),
         }
     }
@@ -71,7 +74,13 @@ impl Reliance {
 
     /// Says that the server is another one, before the next look at it is due.
     pub(super) fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Release);
         self.doubts.notify_one();
+    }
+
+    /// Whether somebody doubts; from now on nobody does.
+    pub(super) fn end_doubt(&self) -> bool {
+        self.is_doubted.swap(false, Ordering::AcqRel)
     }
 
     /// Returns once somebody doubts.

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::batch::nonce;
 use super::connection::{Connection, at};
 use super::options::Options;
-use super::shard::{CLUSTER, Shard};
+use super::shard::{CLUSTER, INHABITED, Shard};
 use crate::store::{Fence, StoreError};
 
 /// How far clocks may be ahead, in milliseconds: an epoch beyond that is garbage, here as in the scripts.
@@ -111,9 +111,9 @@ impl Leases {
         let highest = seen.filter(|epoch| *epoch <= latest).max().unwrap_or_default();
         let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
             let fence = Fence { epoch: Epoch(0), nonce: *number };
-            let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER]);
+            let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER, &shard.entities(), INHABITED]);
             call.arg(&self.owner).arg(&self.address).arg(nonce(fence)).arg(self.ttl_ms.to_string());
-            call.arg(&self.id).arg(highest);
+            call.arg(&self.id).arg(highest).arg(shard.number());
             call
         });
         let answers = self.ask(&self.acquire, shards, calls.collect()).await?;

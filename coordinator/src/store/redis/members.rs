@@ -15,24 +15,28 @@ pub struct Members {
     beat: Script,
 }
 
+/// What a member hears who says that it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// What was said last in its own name; empty if nobody had for too long.
+    pub before: String,
+    /// What all who live say of themselves.
+    pub living: Vec<String>,
+}
+
 impl Members {
     pub(super) fn new(connection: Connection) -> Self {
         Self { connection, beat: Script::new(include_str!("scripts/beat.lua")) }
     }
 
-    /// Says that a member lives, for `ttl` from now, and gives what all who live say of themselves; nothing when the
+    /// Says that a member lives, for `ttl` from now, and gives what is heard of the others; nothing when the
     /// list holds something else, which is an alarm. A hint that is missing is to stop nobody.
     ///
     /// # Errors
     /// When Redis cannot be asked.
-    pub async fn beat(
-        &self,
-        id: &str,
-        record: &str,
-        ttl: Duration,
-    ) -> Result<Option<Vec<String>>, StoreError> {
+    pub async fn beat(&self, id: &str, record: &str, ttl: Duration) -> Result<Option<Heard>, StoreError> {
         let arguments = [id.into(), record.into(), ttl.as_millis().to_string().into()];
-        let said: Result<Vec<String>, Unrun> =
+        let said: Result<(String, Vec<String>), Unrun> =
             self.connection.run(&self.beat, &[MEMBERS.to_owned()], &arguments).await;
         match said {
             Err(Unrun::Answered(error)) if is_garbage(&error) => {
@@ -40,7 +44,8 @@ impl Members {
                 self.connection.watch.failed(&problem);
                 Ok(None)
             }
-            said => said.map(Some).map_err(|unrun| unrun.problem(MEMBERS)),
+            Ok((before, living)) => Ok(Some(Heard { before, living })),
+            Err(unrun) => Err(unrun.problem(MEMBERS)),
         }
     }
 

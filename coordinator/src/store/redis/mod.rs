@@ -112,6 +112,7 @@ impl Redis {
         let (connection, aside) =
             (Connection::open(&door, "reads").await?, Connection::open(&door, "leases").await?);
         let info = server::check(&connection, &door, options.durability, wall).await?;
+        server::warn_if_alone(&info, &door);
         if let Some(known) = &options.store {
             server::recognize(server::store_id(&connection).await?.as_deref(), known)?;
         }
@@ -185,6 +186,11 @@ impl Redis {
     /// # Errors
     /// When it cannot be asked, or does not have this store any more.
     pub async fn is_the_same(&self) -> Result<bool, StoreError> {
+        // A server whose place another has taken may answer as before. Where one is to be asked is asked anew, then.
+        let is_passed_over = self.door.fails_over() && self.aside.watch.is_refused();
+        if self.reliance.end_doubt() || is_passed_over {
+            self.aside.renew();
+        }
         if Info::ask(&self.aside).await?.generation() != self.reliance.generation() {
             return Ok(false);
         }
@@ -243,6 +249,7 @@ impl Redis {
         self.positions.begin(&self.aside, &life, &self.reliance.store).await?;
         self.tell_losses(wall).await?;
         self.reliance.begin(life);
+        server::warn_if_alone(&info, &self.door);
         metrics::counter!("skein_store_generations_total").increment(1);
         Ok(())
     }
@@ -314,7 +321,8 @@ impl Redis {
         Ok(Scan { reader: &self.reader, shards, newest, spoilt: &self.spoilt, held: &self.held })
     }
 
-    /// The newest position, and which shards have entities as of then or later.
+    /// The newest position, and which shards have entities as of then or later; nobody knows where that is missing though
+    /// something was written.
     async fn extent(&self) -> Result<(u64, Option<Vec<u8>>), StoreError> {
         let ask = |key: &str| (key.to_owned(), cmd("GET").arg(key).to_owned());
         let questions = [ask(POSITION), ask(INHABITED)];
@@ -325,7 +333,7 @@ impl Redis {
             None => Some(0),
         };
         let newest = newest.ok_or_else(|| at(POSITION, &"it is no number; restore it from a copy"))?;
-        Ok((newest, self.read(inhabited).ok().map(Option::unwrap_or_default)))
+        Ok((newest, self.read(inhabited).unwrap_or_default().or_else(|| (newest == 0).then(Vec::new))))
     }
 }
 
@@ -409,6 +417,16 @@ impl Store for Redis {
 
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.read(self.scan(Of::All).await?.records(after, limit).await)
+    }
+
+    /// Shard by shard.
+    async fn own_records(
+        &self,
+        after: Option<(EntityKey, u64)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let after = after.map(|(key, position)| (Shard::of(&key), position));
+        self.read(self.scan(Of::Ours).await?.shard_by_shard(after, limit).await)
     }
 
     /// Where a life of the server has begun there are positions of no batch.

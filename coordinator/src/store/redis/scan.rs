@@ -217,6 +217,29 @@ impl Scan<'_> {
         Ok(merge.page().into_iter().take_while(|record| record.position <= self.newest).collect())
     }
 
+    /// Records of one shard after the other, in each by their positions. An order over all shards would have each of them
+    /// asked for each page, and most of what they say left for the next one.
+    pub(super) async fn shard_by_shard(
+        &self,
+        after: Option<(Shard, u64)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let mut page = Vec::new();
+        for shard in &self.shards {
+            let place = match after {
+                Some((first, _)) if *shard < first => continue,
+                Some((first, position)) if *shard == first => position,
+                _ => 0,
+            };
+            let one = Self { shards: vec![*shard], ..*self };
+            page.extend(one.records(place, limit - page.len()).await?);
+            if page.len() == limit {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
     /// They are read from the newest on.
     pub(super) async fn newest_records(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         let (begin, place) = (self.newest.saturating_add(1), |record: &Record| Reverse(record.position));

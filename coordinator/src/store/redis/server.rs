@@ -92,13 +92,18 @@ pub(super) async fn check(
         let replicas = setting(connection, "min-replicas-to-write").await?;
         let lag = setting(connection, "min-replicas-max-lag").await?;
         check_replicas(&replicas, &lag).map_err(StoreError)?;
-    } else {
+    }
+    check_clock(connection, wall).await?;
+    Ok(info)
+}
+
+/// Warns, once a server is relied on, if nothing could take its place.
+pub(super) fn warn_if_alone(info: &Info, door: &Door) {
+    if info.replicas() == 0 && !door.fails_over() {
         warn!(
             "the store is one Redis without a replica: while it is away nothing works, and its disk is the only copy"
         );
     }
-    check_clock(connection, wall).await?;
-    Ok(info)
 }
 
 fn check_info(info: &Info, durability: Durability) -> Result<(), String> {

@@ -10,7 +10,7 @@ use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 use super::batch::nonce;
-use super::connection::{self, Connection, Unrun, at, is_said, key_of, sentence};
+use super::connection::{Connection, Unrun, at, garbled, is_said, key_of, lies_in_a_key, sentence};
 use super::generation::{Generation, Reliance};
 use super::reader::entity;
 use super::scan::{digits, outbox_id, page};
@@ -140,7 +140,9 @@ impl Upkeep {
         let life = self.reliance.generation();
         for shard in shards {
             let step = match self.trim_shard((&life, fence(*shard)), *shard, plan, &mut left).await {
+                // What is spoilt in one shard stays there, and what is another's by now that one forgets.
                 Err(problem) if is_garbage(&problem) => continue,
+                Err(CommitError::Fenced(_)) => continue,
                 step => step?,
             };
             all.records += step.records;
@@ -273,7 +275,7 @@ impl Upkeep {
                 Ok(answer)
             }
             "FENCED" => Err(CommitError::Fenced(Epoch(text(1).parse().unwrap_or_default()))),
-            _ => Err(self.garbage(at(text(1), &format!("{}; restore it from a copy", text(2))))),
+            _ => Err(self.garbage(garbled(&answer))),
         }
     }
 
@@ -286,8 +288,8 @@ impl Upkeep {
     fn failed(&self, unrun: Unrun, keys: &[String]) -> CommitError {
         match unrun {
             Unrun::NotSent(problem) => CommitError::Failed(problem),
-            Unrun::Answered(error) if connection::is_garbage(&error) => {
-                // It is one that the script has found the name of, in the same shard.
+            Unrun::Answered(error) if lies_in_a_key(&error) => {
+                // It is one that the script has found the name of, in the same shard, or it failed at what it found.
                 let first = keys.get(1).map_or("", String::as_str);
                 self.garbage(at(
                     first,

@@ -59,6 +59,11 @@ impl Watch {
         }
     }
 
+    /// Whether the last write was refused for the state that the server is in.
+    pub(super) fn is_refused(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
     /// A write was taken.
     pub(super) fn taken(&self) {
         if self.full.swap(false, Ordering::Relaxed) {

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::batch::Prepared;
-use super::connection::{at, read, sentence};
+use super::connection::{garbled, read, sentence};
 use super::door::Door;
 use super::generation::{Generation, REPLACED, Reliance};
 use super::held::Held;
@@ -366,7 +366,7 @@ impl Task {
             "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
             "INCOMPLETE" => Err(CommitError::incomplete(text(1))),
             "GARBAGE" => {
-                let StoreError(problem) = at(text(1), &format!("{}; restore it from a copy", text(2)));
+                let StoreError(problem) = garbled(&answer);
                 self.watch.failed(&problem);
                 Err(CommitError::Failed(problem))
             }

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Takes a shard that is free, whose lease has ended, or that this owner had before.
--- KEYS: 1 the lease; 2 what says which store this is. ARGV: 1 owner; 2 its address; 3 nonce; 4 how long the lease lasts,
--- in milliseconds; 5 the id of the store: nothing is taken in one that was emptied since; 6 the highest epoch that the
--- owner has seen.
+-- KEYS: 1 the lease; 2 what says which store this is; 3 the names of the shard's entities; 4 which shards have any.
+-- ARGV: 1 owner; 2 its address; 3 nonce; 4 how long the lease lasts, in milliseconds; 5 the id of the store: nothing is
+-- taken in one that was emptied since; 6 the highest epoch that the owner has seen; 7 the number of the shard.
 -- The epoch is a hybrid clock: it rises also when a failover has brought an old lease back. That the clock of the promoted
 -- server may be behind is what the owner's own knowledge is for. One that is further ahead than clocks may be is garbage,
 -- which stays with its lease.
@@ -30,4 +30,9 @@ end
 local new = string.format('%.0f', math.max(epoch + 1, seen + 1, now))
 redis.call('HSET', KEYS[1], 'epoch', new, 'nonce', ARGV[3], 'owner', ARGV[1], 'address', ARGV[2],
   'until', string.format('%.0f', now + ARGV[4]), 'state', 'held')
+-- Only the first commit of an entity says that its shard has some, and an older copy of that may have been put back. One
+-- that holds something else is an alarm of whoever reads it.
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  redis.pcall('SETBIT', KEYS[4], ARGV[7], 1)
+end
 return { 'TAKEN', new }

@@ -104,12 +104,51 @@ for i = 1, tonumber(ARGV[kept]) do
 end
 
 -- The first thing that is written. Scripts run one after the other, so whoever has read the newest position has
--- everything up to it; one that is left out here belongs to nothing.
-local position = redis.pcall('INCR', KEYS[3])
-if type(position) == 'table' then
+-- everything up to it.
+local number = redis.pcall('INCR', KEYS[3])
+if type(number) == 'table' then
   return { 'GARBAGE', KEYS[3], 'it is no number' }
 end
-position = string.format('%.0f', position)
+local position = string.format('%.0f', number)
+
+-- A stream takes nothing that is not behind every id that it ever had, so one that is ahead takes no batch. That it
+-- is is found before anything else is written: of the outbox by its last id, of the events by adding them first, for an
+-- outbox is short, and what is asked of a stream comes with the whole of two of its entries.
+local function is_ahead(stream)
+  local about = redis.pcall('XINFO', 'STREAM', stream)
+  for i = 1, #about, 2 do
+    if about[i] == 'last-generated-id' then
+      return tonumber(string.match(about[i + 1], '^%d+')) >= number
+    end
+  end
+  return false
+end
+local function ahead(stream)
+  local last = string.format('%.0f', redis.call('DECR', KEYS[3]))
+  return {
+    'GARBAGE', stream, 'its last id is ahead of the last position, ' .. last,
+    'if what XRANGE ' .. stream .. ' ' .. position .. ' + shows is not of Skein, take it out (XDEL) and then say XSETID ' ..
+      stream .. ' ' .. last .. '-65535; if it is, raise ' .. KEYS[3] .. ' (INCRBY) beyond it'
+  }
+end
+
+-- The operations begin here, and those on streams are the first.
+local at = kept + 1 + tonumber(ARGV[kept]) * 4
+local behind = ARGV[at + 1] == 'EVENTS' and at + 3 + tonumber(ARGV[at]) or at
+if ARGV[behind + 1] == 'EFFECT' and is_ahead(KEYS[tonumber(ARGV[behind + 2])]) then
+  return ahead(KEYS[tonumber(ARGV[behind + 2])])
+end
+-- The batch's events: the key of the stream; key of the entity's history, events.
+if behind > at then
+  local stream = KEYS[tonumber(ARGV[at + 2])]
+  local added = redis.pcall('XADD', stream, position .. '-0',
+    'entity', ARGV[9], 'version', expected + 1, 'at', ARGV[7], 'events', ARGV[at + 4])
+  if type(added) == 'table' then
+    return ahead(stream)
+  end
+  redis.call('ZADD', KEYS[tonumber(ARGV[at + 3])], expected + 1, position)
+  at = behind
+end
 
 -- Lua passes on some thousands of arguments at most.
 local function in_parts(command, key, members, first, last)
@@ -119,12 +158,6 @@ local function in_parts(command, key, members, first, last)
 end
 
 local perform = {
-  -- The batch's events: the key of the stream; key of the entity's history, events.
-  EVENTS = function(stream, history, events)
-    redis.call('XADD', stream, position .. '-0',
-      'entity', ARGV[9], 'version', expected + 1, 'at', ARGV[7], 'events', events)
-    redis.call('ZADD', KEYS[tonumber(history)], expected + 1, position)
-  end,
   -- One effect: the key of the outbox; its place in the batch, sequence, effect.
   EFFECT = function(outbox, place, number, effect)
     redis.call('XADD', outbox, position .. '-' .. place,
@@ -153,7 +186,6 @@ for i = 1, new do
   end
   redis.call('HSET', body, 'b', ARGV[bodies + i - 1])
 end
-local at = kept + 1 + tonumber(ARGV[kept]) * 4
 while at <= #ARGV do
   local count, command, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
   if perform[command] then

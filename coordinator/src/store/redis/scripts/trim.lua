@@ -12,7 +12,7 @@ local function forget_events(id, name)
   redis.call('ZREM', prefix .. 'history:' .. name, string.match(id, '^%d+'))
 end
 
--- Times rise with positions, so the walk ends at the first young record.
+-- Times rise with positions, so the walk ends at the first young record, or at one that is none, which is named.
 local function old_events(before, limit)
   local removed = 0
   if limit < 1 then return 0 end
@@ -20,20 +20,23 @@ local function old_events(before, limit)
     local fields = {}
     for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
     local at = tonumber(fields.at or '')
-    if not at or at >= before then break end
+    if not at or not fields.entity then return removed, entry[1] end
+    if at >= before then break end
     forget_events(entry[1], fields.entity)
     removed = removed + 1
   end
   return removed
 end
 
--- Members are the entity's name, a space, and the rest.
-local function by_age(ages, before, limit, remove)
+-- Members are the entity's name, a space, and the rest, but for those of dead letters. One that is malformed leads to
+-- nothing, and goes alone.
+local of_an_entity, of_a_letter = '^([^ ]+) (.+)$', '^(%d+)$'
+local function by_age(ages, before, limit, form, remove)
   if limit < 1 then return 0 end
   local old = redis.call('ZRANGEBYSCORE', ages, '-inf', '(' .. string.format('%.0f', before), 'LIMIT', 0, limit)
   for _, member in ipairs(old) do
-    local space = string.find(member, ' ', 1, true)
-    if space then remove(string.sub(member, 1, space - 1), string.sub(member, space + 1)) else remove(member) end
+    local name, rest = string.match(member, form)
+    if name then remove(name, rest) end
     redis.call('ZREM', ages, member)
   end
   return #old
@@ -44,39 +47,47 @@ local function bound(i)
 end
 
 local before, limit = bound(5)
-local old, surplus = old_events(before, limit), 0
+local old, strange = old_events(before, limit)
 before, limit = bound(7)
-local replies = by_age(KEYS[3], before, limit, function(name, version)
+local replies = by_age(KEYS[3], before, limit, '^([^ ]+) (%d+)$', function(name, version)
   redis.call('ZREMRANGEBYSCORE', prefix .. 'replies:' .. name, version, version)
 end)
 before, limit = bound(9)
-local marks = by_age(KEYS[4], before, limit, function(name, source)
+local marks = by_age(KEYS[4], before, limit, of_an_entity, function(name, source)
   redis.call('HDEL', prefix .. 'marks:' .. name, source)
 end)
 before, limit = bound(11)
-local documents = by_age(KEYS[5], before, limit, function(name, document)
+local documents = by_age(KEYS[5], before, limit, of_an_entity, function(name, document)
   redis.call('ZREM', prefix .. 'documents:' .. name, document)
   redis.call('HDEL', prefix .. 'heads:' .. name, document)
   redis.call('UNLINK', prefix .. 'document:' .. name .. ':' .. document)
 end)
 before, limit = bound(13)
-local letters = by_age(KEYS[7], before, limit, function(position)
+local letters = by_age(KEYS[7], before, limit, of_a_letter, function(position)
   redis.call('ZREM', KEYS[6], position)
   redis.call('UNLINK', KEYS[8] .. ':' .. position)
 end)
 
 before, limit = bound(15)
-local loose = by_age(KEYS[9], before, limit, function(name, blob)
+local loose = by_age(KEYS[9], before, limit, of_an_entity, function(name, blob)
   redis.call('UNLINK', prefix .. 'chunks:' .. name .. ':' .. blob)
 end)
 
-local left = tonumber(ARGV[17])
+local left, surplus = tonumber(ARGV[17]), 0
 for i = 18, #ARGV, 2 do
   local history = prefix .. 'history:' .. ARGV[i]
   for _, position in ipairs(redis.call('ZRANGEBYSCORE', history, '-inf', ARGV[i + 1], 'LIMIT', 0, left)) do
-    forget_events(position .. '-0', ARGV[i])
+    if string.match(position, '^%d+$') then
+      forget_events(position .. '-0', ARGV[i])
+    else
+      redis.call('ZREM', history, position)
+    end
     surplus, left = surplus + 1, left - 1
   end
+end
+-- What else is old in the shard is gone all the same.
+if strange then
+  return { 'GARBAGE', KEYS[2], 'its entry ' .. strange .. ' is no batch of an entity', 'take that out (XDEL)' }
 end
 return {
   'OK', tostring(old), tostring(surplus), tostring(replies), tostring(marks), tostring(documents), tostring(letters),

@@ -283,6 +283,7 @@ impl Browser {
 /// Where the browser listens, as it writes it into its folder.
 impl Drop for Browser {
     /// Ends the browser with the processes that it has started, which write into its folder until they are gone.
+    #[expect(clippy::disallowed_methods, reason = "nothing can be awaited here")]
     fn drop(&mut self) {
         let Some(group) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else { return };
         let _ = kill_process_group(group, Signal::KILL);

@@ -97,7 +97,9 @@ async fn start_daemon(bed: &mut Bed, then: &str) -> Result<(Handle, impl Fn() ->
     let time = format!("1000.{}", uuid::Uuid::new_v4().as_u128() % 1_000_000_000);
     let script = format!("(setsid env -i /bin/sleep {time} &); echo up; {then}");
     let handle = bed.start("a-1", &script).await?;
-    Ok((handle, move || tree::all().unwrap_or_default().into_iter().filter(|process| sleeps(process, &time)).collect()))
+    Ok((handle, move || {
+        tree::all().unwrap_or_default().into_iter().filter(|process| sleeps(process, &time)).collect()
+    }))
 }
 
 fn sleeps(process: &Process, time: &str) -> bool {

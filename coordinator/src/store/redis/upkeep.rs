@@ -135,14 +135,17 @@ impl Upkeep {
             letters: limit,
             loose: limit,
         };
-        let mut all = Trimmed::default();
+        let (mut all, mut fenced) = (Trimmed::default(), None);
         // Before the fences, as above.
         let life = self.reliance.generation();
         for shard in shards {
             let step = match self.trim_shard((&life, fence(*shard)), *shard, plan, &mut left).await {
                 // What is spoilt in one shard stays there, and what is another's by now that one forgets.
                 Err(problem) if is_garbage(&problem) => continue,
-                Err(CommitError::Fenced(_)) => continue,
+                Err(CommitError::Fenced(epoch)) => {
+                    fenced = Some(epoch);
+                    continue;
+                }
                 step => step?,
             };
             all.records += step.records;
@@ -152,7 +155,11 @@ impl Upkeep {
             all.dead_letters += step.dead_letters;
             all.loose += step.loose;
         }
-        Ok(all)
+        match fenced {
+            // Not before the others have nothing more to forget, for whoever hears it goes on no longer.
+            Some(epoch) if all.is_nothing() => Err(CommitError::Fenced(epoch)),
+            _ => Ok(all),
+        }
     }
 
     async fn trim_shard(

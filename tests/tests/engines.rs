@@ -95,7 +95,7 @@ async fn what_broke_away_ends_with_the_instance(kind: Kind) -> Result<()> {
 async fn start_daemon(bed: &mut Bed, then: &str) -> Result<(Handle, impl Fn() -> Vec<Process> + use<>)> {
     // Nobody else on the machine sleeps as long.
     let time = format!("1000.{}", uuid::Uuid::new_v4().as_u128() % 1_000_000_000);
-    let script = format!("(setsid env -i /bin/sleep {time} &); echo up; {then}");
+    let script = format!("(setsid env -i sleep {time} &); echo up; {then}");
     let handle = bed.start("a-1", &script).await?;
     Ok((handle, move || {
         tree::all().unwrap_or_default().into_iter().filter(|process| sleeps(process, &time)).collect()
@@ -104,7 +104,7 @@ async fn start_daemon(bed: &mut Bed, then: &str) -> Result<(Handle, impl Fn() ->
 
 fn sleeps(process: &Process, time: &str) -> bool {
     let words = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-    words == format!("/bin/sleep\0{time}\0").as_bytes()
+    words == format!("sleep\0{time}\0").as_bytes()
 }
 
 async fn a_daemon_is_frozen_and_killed_with_the_instance(kind: Kind) -> Result<()> {

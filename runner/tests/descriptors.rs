@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::BTreeMap;
+#[path = "runs/spec.rs"]
+mod spec;
+
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::Process;
-use skein_runner::container::{Engine, Handle, Limits, Spec};
+use skein_runner::container::{Engine, Handle};
+use spec::spec;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -19,24 +22,7 @@ fn engine() -> ProcessEngine {
 }
 
 async fn begun(folder: &Path) -> Handle {
-    let spec = Spec {
-        instance: format!("worker-{}", std::process::id()),
-        command: ["sleep", "1000"].map(str::to_owned).to_vec(),
-        env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
-        workdir: folder.to_owned(),
-        log: folder.join("log"),
-        user: None,
-        closed: Vec::new(),
-        open: vec![folder.to_owned()],
-        readable: Vec::new(),
-        definition: folder.to_owned(),
-        credentials: None,
-        input: None,
-        limits: Limits::default(),
-        agent_commands: None,
-        kept: None,
-        container: None,
-    };
+    let spec = spec(folder, &format!("worker-{}", std::process::id()), "exec sleep 1000");
     engine().start(&spec).await.unwrap()
 }
 

@@ -20,34 +20,25 @@ use uuid::Uuid;
 const LEASE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Never leaves.
-struct Stubborn(broadcast::Sender<Wake>);
-
-#[async_trait]
-impl Tenants for Stubborn {
-    async fn leave(&self) {
-        std::future::pending().await
-    }
-
-    fn forget(&self, _shards: &[Shard]) {}
-
-    async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, _call: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn wakes(&self) -> broadcast::Receiver<Wake> {
-        self.0.subscribe()
-    }
-
-    fn wake(&self, _wake: &Wake) {}
+/// Leave at once, or never.
+struct Guests {
+    leave: bool,
+    wakes: broadcast::Sender<Wake>,
 }
 
-/// Leaves at once.
-struct Obliging(broadcast::Sender<Wake>);
+impl Guests {
+    fn leaving(leave: bool) -> Arc<Self> {
+        Arc::new(Self { leave, wakes: broadcast::Sender::new(1) })
+    }
+}
 
 #[async_trait]
-impl Tenants for Obliging {
-    async fn leave(&self) {}
+impl Tenants for Guests {
+    async fn leave(&self) {
+        if !self.leave {
+            std::future::pending().await
+        }
+    }
 
     fn forget(&self, _shards: &[Shard]) {}
 
@@ -56,7 +47,7 @@ impl Tenants for Obliging {
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
-        self.0.subscribe()
+        self.wakes.subscribe()
     }
 
     fn wake(&self, _wake: &Wake) {}
@@ -87,7 +78,7 @@ async fn node(server: &Server, tenants: Arc<dyn Tenants>, stop: &CancellationTok
 async fn entities_that_do_not_leave_cost_the_shards_that_stay_no_lease() -> Result<()> {
     let server = Server::in_memory().await?;
     let stop = CancellationToken::new();
-    let cluster = node(&server, Arc::new(Stubborn(broadcast::Sender::new(1))), &stop).await?;
+    let cluster = node(&server, Guests::leaving(false), &stop).await?;
     tokio::spawn(Arc::clone(&cluster).keep(stop.clone()));
     ensure!(cluster.settled(LIMIT).await, "it does not take the shards");
     let mut changes = cluster.held_changes();
@@ -119,8 +110,8 @@ async fn entities_that_do_not_leave_cost_the_shards_that_stay_no_lease() -> Resu
 async fn of_two_nodes_by_one_name_the_later_ends_and_says_what_to_do() -> Result<()> {
     let server = Server::in_memory().await?;
     let stop = CancellationToken::new();
-    let tenants = Arc::new(Obliging(broadcast::Sender::new(1)));
-    let first = node(&server, Arc::<Obliging>::clone(&tenants), &stop).await?;
+    let tenants = Guests::leaving(true);
+    let first = node(&server, Arc::<Guests>::clone(&tenants), &stop).await?;
     let first_keeps = tokio::spawn(Arc::clone(&first).keep(stop.clone()));
     ensure!(first.settled(LIMIT).await, "it does not take the shards");
     let later = node(&server, tenants, &stop).await?;

@@ -173,6 +173,7 @@ mod tests {
         becomes(&mut seen, &[("two", 2)]).await;
         following.abort();
     }
+
     #[tokio::test]
     async fn a_folder_that_takes_the_place_of_the_agents_is_followed() {
         let root = tempfile::tempdir().unwrap();

@@ -17,6 +17,7 @@ mod mcp;
 mod neighbours;
 mod registering;
 mod secrets;
+mod spec;
 mod spill;
 mod starts;
 mod stubborn;
@@ -39,7 +40,8 @@ use skein_proto::v1::{self, Forget};
 use skein_runner::Error;
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
-use skein_runner::container::{Engine, Handle, Isolation, Limits, Spec};
+use skein_runner::container::{Engine, Handle, Isolation, Spec};
+use spec::spec;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_stream() {
@@ -314,28 +316,6 @@ async fn an_agent_cannot_read_the_runners_files() {
     coordinator.say(start(id(8), 1)).await;
     assert_eq!(bed.written("seen").await, "done\n");
     bed.leave().await.unwrap();
-}
-
-fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
-    let env = [("PATH", "/usr/bin:/bin"), ("SKEIN_INSTANCE", instance), ("SKEIN_RUNNER", "signals")];
-    Spec {
-        instance: instance.to_owned(),
-        command: vec!["sh".into(), "-c".into(), script.into()],
-        env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        workdir: folder.to_owned(),
-        log: folder.join("log"),
-        user: None,
-        closed: Vec::new(),
-        open: vec![folder.to_owned()],
-        readable: Vec::new(),
-        definition: folder.to_owned(),
-        credentials: None,
-        input: None,
-        limits: Limits::default(),
-        agent_commands: None,
-        kept: None,
-        container: None,
-    }
 }
 
 /// Without control groups: the tree is stopped by signals, with those that broke away from it.

@@ -14,6 +14,21 @@ async fn settle() {
     }
 }
 
+async fn version(node: &Node) -> Version {
+    let key = EntityKey::of(Kind::Memory, &swarm());
+    node.store.load(&key).await.unwrap().version
+}
+
+/// So many ask at one time. Gives what each was answered.
+async fn together(node: &Node, count: usize) -> Vec<u64> {
+    let asked: Vec<_> = (0..count).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))).collect();
+    let mut totals = Vec::new();
+    for asked in asked {
+        totals.push(asked.await.unwrap().unwrap());
+    }
+    totals
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_next_batch_is_on_its_way_while_the_last_is_flushed_and_nobody_is_answered_early() {
     let node = node();
@@ -33,8 +48,7 @@ async fn the_next_batch_is_on_its_way_while_the_last_is_flushed_and_nobody_is_an
         assert_eq!(asked.await.unwrap(), Ok(total));
     }
     assert_eq!(third.await.unwrap(), Ok(6));
-    let key = EntityKey::of(Kind::Memory, &swarm());
-    assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, four, and one");
+    assert_eq!(version(&node).await, Version(3), "one, four, and one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,53 +65,30 @@ async fn what_comes_behind_a_batch_is_divided_so_that_two_alike_are_under_way() 
     for (asked, total) in [first].into_iter().chain(rest).zip(1..) {
         assert_eq!(asked.await.unwrap(), Ok(total));
     }
-    let key = EntityKey::of(Kind::Memory, &swarm());
-    assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, eleven, and nine");
+    assert_eq!(version(&node).await, Version(3), "one, eleven, and nine");
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_who_come_together_are_divided_so_that_the_store_has_some_while_the_rest_are_decided_for() {
     let node = node();
-    let version = async || {
-        let key = EntityKey::of(Kind::Memory, &swarm());
-        node.store.load(&key).await.unwrap().version
-    };
-    let together = async |count: u64| {
-        let asked: Vec<_> =
-            (0..count).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))).collect();
-        let mut totals = Vec::new();
-        for asked in asked {
-            totals.push(asked.await.unwrap().unwrap());
-        }
-        totals
-    };
-    together(4).await;
-    let before = version().await;
-    assert_eq!(together(15).await, (5..=19).collect::<Vec<_>>());
-    assert_eq!(version().await, Version(before.0 + 1), "few were divided");
-    assert_eq!(together(20).await, (20..=39).collect::<Vec<_>>());
-    assert_eq!(version().await, Version(before.0 + 3), "ten and ten");
+    together(&node, 4).await;
+    let before = version(&node).await;
+    assert_eq!(together(&node, 15).await, (5..=19).collect::<Vec<_>>());
+    assert_eq!(version(&node).await, Version(before.0 + 1), "few were divided");
+    assert_eq!(together(&node, 20).await, (20..=39).collect::<Vec<_>>());
+    assert_eq!(version(&node).await, Version(before.0 + 3), "ten and ten");
 }
 
 /// Whoever is alone waits for nobody; those who come together are decided for together.
 #[tokio::test(start_paused = true)]
 async fn who_asks_alone_is_decided_for_at_once_and_who_comes_among_others_with_them() {
     let node = node();
-    let version = async || {
-        let key = EntityKey::of(Kind::Memory, &swarm());
-        node.store.load(&key).await.unwrap().version
-    };
-    let together = async || {
-        let asked: Vec<_> = (0..4).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))).collect();
-        for asked in asked {
-            asked.await.unwrap().unwrap();
-        }
-    };
     touch(node.entities.clone(), Touch::Add).await.unwrap();
-    together().await;
-    assert_eq!(version().await, Version(3), "the first of them was taken to be alone, as the one before was");
-    together().await;
-    assert_eq!(version().await, Version(4), "those who were there together were torn apart");
+    together(&node, 4).await;
+    let first = version(&node).await;
+    assert_eq!(first, Version(3), "the first of them was taken to be alone, as the one before was");
+    together(&node, 4).await;
+    assert_eq!(version(&node).await, Version(4), "those who were there together were torn apart");
 }
 
 /// A shard was lost and taken again at once, and the news of the loss comes late. What the entity has under way would be

@@ -11,6 +11,7 @@ mod arguments;
 mod batch;
 mod connection;
 mod door;
+mod extent;
 mod generation;
 pub mod held;
 pub mod incident;
@@ -35,7 +36,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::cmd;
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -48,8 +48,9 @@ use super::{
 };
 pub use alone::Lost;
 use batch::Prepared;
-use connection::{Connection, at, key_of};
+use connection::{Connection, key_of};
 use door::Door;
+use extent::Extent;
 pub use generation::Generation;
 use generation::{REPLACED, Reliance};
 use held::Held;
@@ -62,7 +63,7 @@ use reader::Reader;
 use recent::Recent;
 use scan::Scan;
 use server::Info;
-use shard::{INHABITED, POSITION, Shard};
+use shard::Shard;
 use spoilt::Spoilt;
 use upkeep::Upkeep;
 use writer::{Start, Writer};
@@ -310,30 +311,15 @@ impl Redis {
     }
 
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
-        let (newest, inhabited) = self.read(self.extent().await)?;
-        self.positions.sees(newest);
-        // Where that is not known, all are asked.
-        let has = |shard: &Shard| inhabited.as_ref().is_none_or(|bits| shard.bit_of(bits));
+        let extent = self.read(Extent::ask(&self.reader.connection).await)?;
+        self.positions.sees(extent.newest);
+        let has = |shard: &Shard| extent.may_have(*shard);
         let shards = match of {
             Of::All => Shard::all().filter(has).collect(),
             Of::Ours => self.held.all().into_iter().map(|(shard, _)| shard).filter(has).collect(),
         };
+        let newest = extent.newest;
         Ok(Scan { reader: &self.reader, shards, newest, spoilt: &self.spoilt, held: &self.held })
-    }
-
-    /// The newest position, and which shards have entities as of then or later; nobody knows where that is missing though
-    /// something was written.
-    async fn extent(&self) -> Result<(u64, Option<Vec<u8>>), StoreError> {
-        let ask = |key: &str| (key.to_owned(), cmd("GET").arg(key).to_owned());
-        let questions = [ask(POSITION), ask(INHABITED)];
-        let found = self.reader.connection.ask_sound::<Option<Vec<u8>>>(&questions).await?;
-        let Ok([newest, inhabited]) = <[_; 2]>::try_from(found) else { return Ok((0, None)) };
-        let newest = match newest? {
-            Some(digits) => String::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()),
-            None => Some(0),
-        };
-        let newest = newest.ok_or_else(|| at(POSITION, &"it is no number; restore it from a copy"))?;
-        Ok((newest, self.read(inhabited).unwrap_or_default().or_else(|| (newest == 0).then(Vec::new))))
     }
 }
 

@@ -3,13 +3,21 @@
 -- KEYS[1] is the shard's lease. ARGV: 1 the types of the keys, a letter each, `-` for one at which the script itself looks
 -- (to read it is to know its type); 2 epoch; 3 nonce.
 local kinds = { h = 'hash', z = 'zset', x = 'stream', s = 'string' }
+-- What tells how long a key is that holds that, and is refused where it holds something else. Asking for the type instead
+-- takes nearly twice as long, for Lua gets it in a table, and a commit asks once for each document.
+local lengths = { h = 'HLEN', z = 'ZCARD', x = 'XLEN', s = 'STRLEN' }
 
 -- Nothing, or that a key holds something else.
 local function garbage(key, kind)
-  local wanted, found = kinds[kind], redis.call('TYPE', key).ok
-  if found ~= 'none' and found ~= wanted then
-    return { 'GARBAGE', key, 'it holds a ' .. found .. ' where a ' .. wanted .. ' belongs' }
+  local length = redis.pcall(lengths[kind], key)
+  if type(length) == 'number' then
+    return
   end
+  local wanted, found = kinds[kind], redis.call('TYPE', key).ok
+  if found == wanted then
+    return length
+  end
+  return { 'GARBAGE', key, 'it holds a ' .. found .. ' where a ' .. wanted .. ' belongs' }
 end
 
 local lease = redis.pcall('HMGET', KEYS[1], 'epoch', 'nonce')

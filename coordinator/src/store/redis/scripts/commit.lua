@@ -186,7 +186,8 @@ for i = 1, new do
   end
   redis.call('HSET', body, 'b', ARGV[bodies + i - 1])
 end
-while at <= #ARGV do
+local last_argument = #ARGV
+while at <= last_argument do
   local count, command, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
   if perform[command] then
     perform[command](key, unpack(ARGV, at + 3, at + 2 + count))

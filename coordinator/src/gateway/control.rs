@@ -14,12 +14,13 @@ use super::answer::{Answer, Problem};
 use super::door::Operator;
 use super::{Gateway, granted};
 use crate::service::agents::Steer;
-use crate::service::instances::MOST;
+use crate::service::instances::{MOST, Runs};
 use crate::service::scale::USUAL_GROUP;
+use crate::service::views::Rows;
 
 /// Runs on a page that names no number, and most on any.
 const PAGE: usize = 10;
-const LONGEST_PAGE: usize = 100;
+pub(super) const LONGEST_PAGE: usize = 100;
 
 /// The agents with their runs, and what waits.
 pub(super) async fn status(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
@@ -28,21 +29,23 @@ pub(super) async fn status(State(gateway): State<Gateway>, Operator { who, .. }:
     let queues =
         agents.iter().filter_map(|agent| Some((agent["agent"].as_str()?.to_owned(), field(agent, "queued"))));
     let running: u64 = agents.iter().filter_map(|agent| agent["running"].as_u64()).sum();
-    let runs = gateway.service.instances(&who, None, LONGEST_PAGE).await?;
-    let live: Vec<Value> = runs.iter().filter(|run| run["endedAt"].is_null()).map(run).collect();
+    let live = Runs { agent: None, live: true, limit: MOST };
+    let runs = gateway.service.instances(&who, live).await?;
     granted(json!({
         "scheduler": { "version": env!("CARGO_PKG_VERSION"), "swarm": who.swarm },
         "running": running,
         "queueSizes": queues.collect::<serde_json::Map<_, _>>(),
         "agents": agents,
-        "instances": live,
+        "instances": runs.rows.iter().map(run).collect::<Vec<_>>(),
+        "rebuilding": runs.rebuilding,
     }))
 }
 
 /// The latest runs, also those that have ended.
 pub(super) async fn instances(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
-    let runs = gateway.service.instances(&who, None, LONGEST_PAGE).await?;
-    granted(json!({ "instances": runs.iter().map(run).collect::<Vec<_>>() }))
+    let latest = Runs { agent: None, live: false, limit: LONGEST_PAGE };
+    let Rows { rows, rebuilding, .. } = gateway.service.instances(&who, latest).await?;
+    granted(json!({ "instances": rows.iter().map(run).collect::<Vec<_>>(), "rebuilding": rebuilding }))
 }
 
 /// A page of the runs of an agent, the latest first: `?page=1&limit=10`.
@@ -58,10 +61,11 @@ pub(super) async fn runs(
     if all > MOST {
         return Err(Problem::bad_request(format!("page: only the latest {MOST} runs are listed")));
     }
-    let runs = gateway.service.instances(&who, Some(&Name::parse(&agent)?), all).await?;
-    granted(
-        json!({ "runs": runs.iter().skip(all - limit).collect::<Vec<_>>(), "page": page, "limit": limit }),
-    )
+    let agent = Name::parse(&agent)?;
+    let wanted = Runs { agent: Some(&agent), live: false, limit: all };
+    let Rows { rows, rebuilding, .. } = gateway.service.instances(&who, wanted).await?;
+    let runs: Vec<_> = rows.iter().skip(all - limit).collect();
+    granted(json!({ "runs": runs, "page": page, "limit": limit, "rebuilding": rebuilding }))
 }
 
 pub(super) async fn pause(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {

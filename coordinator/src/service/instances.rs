@@ -1,17 +1,27 @@
 //! The runs of agents: which there are, and whether the one that a token was made for still runs.
 
-use serde_json::Value;
 use skein_shared::agent::{Agent, Command};
 use skein_shared::id::{Kind, Name};
 use skein_shared::{Code, Refusal};
 
 use super::Service;
+use super::views::Rows;
 use crate::auth::{Principal, Right, policy};
 use crate::entity::{Entities, Request};
-use crate::projection::{Filter, LIMIT, Order, Query, Test};
+use crate::projection::{Filter, Freshness, LIMIT, Order, Query, Test};
 
 /// Most runs that are listed.
 pub const MOST: usize = LIMIT;
+
+/// Which runs are listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs<'a> {
+    /// Of this agent alone.
+    pub agent: Option<&'a Name>,
+    /// Without those that have ended.
+    pub live: bool,
+    pub limit: usize,
+}
 
 /// As [`Service::require_live`].
 pub(super) async fn require_live(entities: &Entities, who: &Principal) -> Result<(), Refusal> {
@@ -30,24 +40,21 @@ pub(super) async fn require_live(entities: &Entities, who: &Principal) -> Result
 }
 
 impl Service {
-    /// The latest runs of the swarm or of one agent, also those that have ended, the latest first.
+    /// The runs of the swarm or of one agent, the latest first.
     ///
     /// # Errors
     /// `forbidden` unless the caller administers.
-    pub async fn instances(
-        &self,
-        who: &Principal,
-        agent: Option<&Name>,
-        limit: usize,
-    ) -> Result<Vec<Value>, Refusal> {
+    pub async fn instances(&self, who: &Principal, wanted: Runs<'_>) -> Result<Rows, Refusal> {
         policy::require(who, Right::Administer)?;
         let mut query = Query::new(&who.swarm, Kind::Agent, "instance");
-        if let Some(agent) = agent {
+        if let Some(agent) = wanted.agent {
             query.filters.push(Filter::new("agent", Test::Eq(agent.as_str().into()))?);
         }
+        query.live = wanted.live.then_some(true);
         query.order = vec![Order::descending("createdAt")?, Order::descending("instance")?];
-        query.limit = limit.min(MOST);
-        Ok(self.entities.list_everywhere(query).await?.0)
+        query.limit = wanted.limit.min(MOST);
+        let (rows, freshness) = self.entities.list_everywhere(query).await?;
+        Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, ..Rows::default() })
     }
 
     /// Lets a run of a runner pass while it lives. A hand-made token is its own instance and has no end.

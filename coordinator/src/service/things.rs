@@ -11,6 +11,7 @@ use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
 use super::Service;
+use super::instances::Runs;
 use super::lists::{Epics, List, Page};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
@@ -20,6 +21,7 @@ use crate::projection::{LIMIT, Order, Query};
 const SCHEME: &str = "skein";
 /// Most rows of a list that is shown whole.
 const SHOWN: usize = 100;
+const RUNS: Runs<'static> = Runs { agent: None, live: false, limit: SHOWN };
 
 /// Something with an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +158,7 @@ impl Service {
                     Sort::Tasks => (self.live_tasks(who, Vec::new()).await?, SHOWN, "get-tasks"),
                     Sort::Epics => (self.some_epics(who, "").await?.rows, SHOWN, "list-epics"),
                     Sort::Agents => (self.list_members(who).await?.rows, LIMIT, "get-swarm"),
-                    Sort::Runs => (self.instances(who, None, SHOWN).await?, SHOWN, "skein list runs"),
+                    Sort::Runs => (self.instances(who, RUNS).await?.rows, SHOWN, "skein list runs"),
                 };
                 first(json!({}), sort.as_str(), rows, most, by)
             }
@@ -251,7 +253,7 @@ impl Service {
             Sort::Tasks => self.live_tasks(who, Vec::new()).await?,
             Sort::Epics => self.some_epics(who, "").await?.rows,
             Sort::Agents => self.list_members(who).await?.rows.into_iter().map(addressable).collect(),
-            Sort::Runs if policy::may(who, Right::Administer) => self.instances(who, None, SHOWN).await?,
+            Sort::Runs if policy::may(who, Right::Administer) => self.instances(who, RUNS).await?.rows,
             Sort::Runs => vec![json!({ "instance": who.instance })],
         };
         let names = rows.iter().filter_map(|row| row[sort.by()].as_str());

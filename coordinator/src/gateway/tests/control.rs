@@ -1,6 +1,8 @@
 //! What operators ask.
 
 use super::*;
+use crate::entity::tests::lists::arriving;
+use crate::gateway::control::LONGEST_PAGE;
 
 const RECEIPT: &str = "0190d3a0-0000-7000-8000-000000000000";
 
@@ -121,6 +123,39 @@ async fn agents_are_started_steered_and_ended() {
     }
     let (status, killed) = bed.control("/control/agents/worker/kill", Some(json!({}))).await;
     assert_eq!((status, &killed["killed"]), (200, &json!(0)), "{killed}");
+}
+
+#[tokio::test]
+async fn a_run_that_lives_is_shown_behind_many_that_have_ended() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    let begin = async || {
+        let (_, started) = bed.control("/control/trigger/worker", Some(json!({}))).await;
+        started["instanceId"].as_str().unwrap().to_owned()
+    };
+    let lives = begin().await;
+    for _ in 0..=LONGEST_PAGE {
+        let ended = begin().await;
+        assert_eq!(bed.control(&format!("/control/kill/{ended}"), Some(json!({}))).await.0, 200);
+    }
+    let (_, shown) = bed.control("/control/status", None).await;
+    let ids: Vec<_> = shown["instances"].as_array().unwrap().iter().map(|run| run["id"].clone()).collect();
+    assert_eq!((ids, &shown["rebuilding"]), (vec![json!(lives)], &json!(false)));
+}
+
+#[tokio::test]
+async fn lists_of_runs_say_that_they_have_gaps() {
+    let bed = Bed::new();
+    let hold = arriving(&bed.node, "worker-1").await;
+    tokio::time::pause();
+    for path in ["/control/instances", "/control/status", "/api/stats/agents/worker/runs"] {
+        let (_, shown) = bed.control(path, None).await;
+        assert_eq!(shown["rebuilding"], json!(true), "{path}: {shown}");
+    }
+    tokio::time::resume();
+    drop(hold);
+    let (_, shown) = bed.control("/control/instances", None).await;
+    assert_eq!((&shown["instances"][0]["id"], &shown["rebuilding"]), (&json!("worker-1"), &json!(false)));
 }
 
 #[tokio::test]

@@ -363,7 +363,10 @@ impl Entities {
             return Ok(Some(message));
         }
         match &mut message {
-            Message::Command(pending) => pending.ticket.permit = Some(slot.admission.enter()?),
+            Message::Command(pending) => {
+                pending.ticket.permit = Some(slot.admission.enter()?);
+                slot.used = Instant::now();
+            }
             // One for all, held until the last is answered: they go together or not at all.
             Message::Deliveries(life, all) => {
                 if *life != self.life() {
@@ -373,10 +376,11 @@ impl Entities {
                 if let Some(last) = all.last_mut() {
                     last.ticket.permit = Some(slot.admission.enter()?);
                 }
+                slot.used = Instant::now();
             }
+            // Whoever only looks at lists asks how far an entity is, and keeps none in memory by that.
             _ => {}
         }
-        slot.used = Instant::now();
         let Some(actor) = slot.actor::<E>() else { return Err(unavailable(key)) };
         match actor.cast(message) {
             Ok(()) => Ok(None),

@@ -299,21 +299,20 @@ impl<E: Entity> Host<E> {
     /// Decides what waits, up to one batch, and sends it to the store. Whether there was anything to send.
     fn begin(&mut self) -> bool {
         let begun = self.desk.begin(self.shared.clock.time(), Uuid::now_v7());
-        let alarm = self.desk.entity().alarm();
-        self.vitals.note(self.desk.entity(), alarm.as_deref());
-        self.notice.tell(alarm);
+        let sent = matches!(begun, Begun::Batch(_));
         match begun {
             Begun::Answers(answers) => self.answer(answers),
             Begun::Broken(answers) => {
                 error!(entity = %self.key, "an entity failed at a request, dies and loads afresh");
                 self.answer(answers);
             }
-            Begun::Batch(batch) => {
-                self.send(batch);
-                return true;
-            }
+            // Before the entity is asked anything more: what was decided and never sent would be under way for ever.
+            Begun::Batch(batch) => self.send(batch),
         }
-        false
+        let alarm = self.desk.entity().alarm();
+        self.vitals.note(self.desk.entity(), alarm.as_deref());
+        self.notice.tell(alarm);
+        sent
     }
 
     fn send(&mut self, batch: Arc<Batch>) {

@@ -21,10 +21,28 @@ pub fn commits_of(kind: Kind, swarm: &Name) -> String {
 /// keys of entities, which change with every commit, and those of [`commits_of`].
 #[derive(Clone, Debug)]
 pub struct Hub {
-    topics: Arc<Mutex<HashMap<String, watch::Sender<u64>>>>,
+    topics: Arc<Mutex<HashMap<String, Topic>>>,
     bells: Arc<Mutex<Bells>>,
     /// What the entities of this node publish, for those who wait on other nodes.
     outgoing: broadcast::Sender<Wake>,
+}
+
+/// What somebody waits for.
+#[derive(Debug)]
+struct Topic {
+    changes: watch::Sender<u64>,
+    /// How many subscriptions there are. Counted where they come and go, so that two that go at once leave nothing behind.
+    waiting: usize,
+}
+
+impl Topic {
+    fn new() -> Self {
+        Self { changes: watch::Sender::new(0), waiting: 0 }
+    }
+
+    fn wake(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
 }
 
 /// Wake-ups that a slow listener may fall behind; one that is further behind is told that all have to look.
@@ -91,7 +109,9 @@ impl Hub {
     pub fn subscribe(&self, topic: impl Into<String>) -> Subscription {
         let topic = topic.into();
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
-        let receiver = topics.entry(topic.clone()).or_insert_with(|| watch::channel(0).0).subscribe();
+        let waited_for = topics.entry(topic.clone()).or_insert_with(Topic::new);
+        waited_for.waiting += 1;
+        let receiver = waited_for.changes.subscribe();
         drop(topics);
         Subscription { hub: self.clone(), topic, receiver }
     }
@@ -111,8 +131,8 @@ impl Hub {
     /// Wakes those who wait for this topic on this node.
     pub(super) fn wake(&self, topic: &str) {
         let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = topics.get(topic) {
-            sender.send_modify(|count| *count += 1);
+        if let Some(topic) = topics.get(topic) {
+            topic.wake();
         }
         drop(topics);
         if let Some(bells) = self.bells.lock().unwrap_or_else(PoisonError::into_inner).hung.get(topic) {
@@ -133,9 +153,7 @@ impl Hub {
 
     /// Wakes all who wait for anything on this node.
     pub(super) fn wake_all(&self) {
-        for sender in self.topics.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            sender.send_modify(|count| *count += 1);
-        }
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Topic::wake);
         for bells in self.bells.lock().unwrap_or_else(PoisonError::into_inner).hung.values() {
             ring(bells);
         }
@@ -162,7 +180,9 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut topics = self.hub.topics.lock().unwrap_or_else(PoisonError::into_inner);
-        if topics.get(&self.topic).is_some_and(|sender| sender.receiver_count() <= 1) {
+        let Some(topic) = topics.get_mut(&self.topic) else { return };
+        topic.waiting -= 1;
+        if topic.waiting == 0 {
             topics.remove(&self.topic);
         }
     }
@@ -183,6 +203,23 @@ mod tests {
         second.changed().await;
         drop((first, second));
         assert!(hub.is_empty());
+    }
+
+    #[test]
+    fn two_who_go_at_once_leave_nothing_behind() {
+        let (hub, both) = (Hub::default(), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for round in 0..2000 {
+                        let waiting = hub.subscribe(round.to_string());
+                        both.wait();
+                        drop(waiting);
+                    }
+                });
+            }
+        });
+        assert!(hub.is_empty(), "{} topics of which nobody is told stay", hub.len());
     }
 
     #[test]

@@ -6,7 +6,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use futures::future::join_all;
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::time::Timestamp;
 use tokio::task::{self, JoinSet};
@@ -16,6 +15,7 @@ use tracing::warn;
 
 use super::Entities;
 use super::clock::Time;
+use crate::store::StoreError;
 
 /// Timers read in one step.
 pub const PAGE: usize = 256;
@@ -37,8 +37,8 @@ pub async fn pump(entities: Entities, stop: CancellationToken) {
     let mut ticks = Ticks::default();
     loop {
         let time = entities.clock().time();
-        // If not all of them are, it is as if it had not been noticed yet.
-        if !was_set_back(before, time) || plan_anew(&entities).await {
+        // If the schedules cannot be listed, it is as if it had not been noticed yet.
+        if !was_set_back(before, time) || ticks.plan_anew(&entities).await {
             before = time;
         }
         // From here on a timer that is set earlier wakes the pump.
@@ -47,6 +47,7 @@ pub async fn pump(entities: Entities, stop: CancellationToken) {
             false
         });
         ticks.rested();
+        ticks.look_at_the_wall(&entities);
         let fired = fire(&entities, &mut ticks).await;
         let _ = tokio::time::timeout(BESIDE, ticks.all_ended()).await;
         let pause = match fired {
@@ -73,35 +74,92 @@ async fn fire(entities: &Entities, ticks: &mut Ticks) -> Result<Option<Timestamp
     if ticks.under_way.len() >= UNDER_WAY {
         return Ok(None);
     }
-    let left_out: HashSet<EntityKey> =
-        ticks.under_way.values().chain(ticks.resting.keys()).cloned().collect();
-    let mut timers = entities.shared().store.timers(PAGE + left_out.len()).await.map_err(|problem| {
+    let time = entities.clock().time();
+    let left_out = ticks.left_out();
+    let mut timers = earliest(entities, PAGE + left_out.len(), time).await.map_err(|problem| {
         warn!(%problem, "timers cannot be read");
         AFTER_ERROR
     })?;
     timers.retain(|(key, _)| !left_out.contains(key));
-    timers.truncate(PAGE);
-    let (due, later) = due(timers, entities.clock().time());
+    let (due, later) = due(timers, time);
     for key in due {
         ticks.begin(entities, key);
     }
     Ok(later)
 }
 
+/// So many of the earliest timers, and where the wall is ahead all that it has passed: a schedule's may be among them,
+/// behind those of entities that do not go by it.
+async fn earliest(
+    entities: &Entities,
+    mut limit: usize,
+    time: Time,
+) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
+    loop {
+        let timers = entities.shared().store.timers(limit).await?;
+        let ends_behind_the_wall = timers.last().is_none_or(|(_, at)| *at <= time.now || *at > time.wall);
+        if timers.len() < limit || ends_behind_the_wall {
+            return Ok(timers);
+        }
+        limit *= 2;
+    }
+}
+
 /// The ticks that have no end yet, and those that are tried again.
 #[derive(Default)]
 struct Ticks {
     running: JoinSet<bool>,
-    under_way: HashMap<task::Id, EntityKey>,
+    under_way: HashMap<task::Id, Tick>,
     /// Until when those whose tick failed are left alone.
     resting: HashMap<EntityKey, Instant>,
+    /// Schedules that have yet to look at a wall clock that was set back.
+    to_look: HashSet<EntityKey>,
+}
+
+struct Tick {
+    key: EntityKey,
+    /// It is one of those that have to look at the wall, and was begun for that.
+    looks: bool,
 }
 
 impl Ticks {
     fn begin(&mut self, entities: &Entities, key: EntityKey) {
         let (entities, of) = (entities.clone(), key.clone());
         let begun = self.running.spawn(async move { tick(&entities, &of).await });
-        self.under_way.insert(begun.id(), key);
+        let looks = self.to_look.remove(&key);
+        self.under_way.insert(begun.id(), Tick { key, looks });
+    }
+
+    /// Those that are not begun now.
+    fn left_out(&self) -> HashSet<EntityKey> {
+        let under_way = self.under_way.values().map(|tick| &tick.key);
+        under_way.chain(self.resting.keys()).cloned().collect()
+    }
+
+    /// Schedules that were planned by the wall as it was may have their timers behind a time that is far away now. Says
+    /// whether it is known which there are.
+    async fn plan_anew(&mut self, entities: &Entities) -> bool {
+        match entities.of_kind(Kind::Schedules).await {
+            Ok(schedules) => {
+                self.to_look.extend(schedules);
+                true
+            }
+            Err(refusal) => {
+                warn!(%refusal, "the wall clock was set back, and the schedules cannot be listed yet");
+                false
+            }
+        }
+    }
+
+    fn look_at_the_wall(&mut self, entities: &Entities) {
+        if self.to_look.is_empty() {
+            return;
+        }
+        let left_out = self.left_out();
+        let now: Vec<_> = self.to_look.difference(&left_out).cloned().collect();
+        for key in now {
+            self.begin(entities, key);
+        }
     }
 
     /// Waits for one at least to end; for ever if there is none.
@@ -121,9 +179,11 @@ impl Ticks {
 
     fn ended(&mut self, ended: Result<(task::Id, bool), task::JoinError>) {
         let (id, taken) = ended.unwrap_or_else(|failed| (failed.id(), false));
-        if let Some(key) = self.under_way.remove(&id).filter(|_| !taken) {
-            self.resting.insert(key, Instant::now() + AFTER_ERROR);
+        let Some(Tick { key, looks }) = self.under_way.remove(&id).filter(|_| !taken) else { return };
+        if looks {
+            self.to_look.insert(key.clone());
         }
+        self.resting.insert(key, Instant::now() + AFTER_ERROR);
     }
 
     fn rested(&mut self) {
@@ -138,34 +198,21 @@ impl Ticks {
     }
 }
 
-/// Of the earliest timers, at most [`PAGE`], those that are due, and when the next one is, in the entities' time.
+/// Of the earliest timers those that are due, at most [`PAGE`], and when the next one is, in the entities' time.
 pub fn due(timers: Vec<(EntityKey, Timestamp)>, time: Time) -> (Vec<EntityKey>, Option<Timestamp>) {
-    // Behind a full page of due timers there may be more of them.
-    let full = (timers.len() == PAGE).then_some(time.now);
-    let (due, later): (Vec<_>, Vec<_>) =
+    let (mut due, later): (Vec<_>, Vec<_>) =
         timers.into_iter().partition(|(key, at)| *at <= time.for_timers_of(key));
-    let later = later.iter().map(|(key, at)| time.now + at.since(time.for_timers_of(key))).min();
-    (due.into_iter().map(|(key, _)| key).collect(), later.or(full))
+    // Behind a full page of due timers there may be more of them.
+    let full = (due.len() >= PAGE).then_some(time.now);
+    due.truncate(PAGE);
+    let later = later.iter().map(|(key, at)| time.now + at.since(time.for_timers_of(key)));
+    (due.into_iter().map(|(key, _)| key).collect(), full.into_iter().chain(later).min())
 }
 
 /// Whether the wall clock has lost time against that of the entities.
 fn was_set_back(before: Time, time: Time) -> bool {
     let passed = time.now.since(before.now);
     (before.wall + passed).since(time.wall) > SET_BACK
-}
-
-/// Schedules that were planned by the wall as it was may have their timers behind a time that is far away now. Says
-/// whether all have looked at it.
-async fn plan_anew(entities: &Entities) -> bool {
-    let schedules = match entities.of_kind(Kind::Schedules).await {
-        Ok(schedules) => schedules,
-        Err(refusal) => {
-            warn!(%refusal, "the wall clock was set back, and the schedules cannot be listed yet");
-            return false;
-        }
-    };
-    let ticks = schedules.iter().map(|key| tick(entities, key));
-    !join_all(ticks).await.contains(&false)
 }
 
 /// Says whether the entity took it.
@@ -179,9 +226,12 @@ async fn tick(entities: &Entities, key: &EntityKey) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use skein_shared::entity::DocumentChange;
     use skein_shared::id::Name;
 
     use super::*;
+    use crate::entity::tests::{Node, first_batch, node};
+    use crate::store::{Store, TimerChange};
 
     const HOUR: u64 = 3_600_000;
 
@@ -218,5 +268,59 @@ mod tests {
         let back = Time { now: Timestamp(20 * HOUR), wall: Timestamp(10 * HOUR) };
         assert_eq!(due(timers(20 * HOUR), back).0.len(), 2);
         assert_eq!(due(timers(21 * HOUR), back), (vec![], Some(Timestamp(21 * HOUR))));
+    }
+
+    async fn set(node: &Node, key: EntityKey, documents: Vec<DocumentChange>, due: Timestamp) {
+        let batch = first_batch(node, key);
+        let batch = crate::store::Batch { documents, timer: TimerChange::Set(due), ..batch };
+        node.store.commit(node.store.fence(&batch.key), batch.into()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_schedule_that_the_wall_has_passed_is_found_behind_more_than_a_page_of_others() {
+        let node = node();
+        let now = node.entities.clock().now();
+        let slept = Time { now, wall: now + Duration::from_secs(3600) };
+        for number in 0..=PAGE {
+            let swarm = Name::parse(&format!("swarm-{number}")).unwrap();
+            let minutes = Duration::from_secs(600);
+            set(&node, EntityKey::of(Kind::Lockspace, &swarm), vec![], now + minutes).await;
+        }
+        set(&node, key(Kind::Schedules), vec![], now + Duration::from_secs(1800)).await;
+        let found = earliest(&node.entities, PAGE, slept).await.unwrap();
+        assert_eq!(due(found, slept).0, [key(Kind::Schedules)]);
+        let awake = Time { now, wall: now };
+        assert_eq!(
+            earliest(&node.entities, PAGE, awake).await.unwrap().len(),
+            PAGE,
+            "no more than is needed"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn schedules_that_cannot_look_at_the_wall_are_tried_again_by_themselves() {
+        let node = node();
+        let of = |swarm: &str| EntityKey::of(Kind::Schedules, &Name::parse(swarm).unwrap());
+        let poison = DocumentChange::Put {
+            key: "schedule/poison".to_owned(),
+            live: true,
+            head: serde_json::json!(["not", "a", "head"]).into(),
+            body: None,
+            new: false,
+        };
+        set(&node, of("broken"), vec![poison], Timestamp::NEVER).await;
+        set(&node, of("sound"), vec![], Timestamp::NEVER).await;
+        let mut ticks = Ticks::default();
+        assert!(ticks.plan_anew(&node.entities).await);
+        ticks.look_at_the_wall(&node.entities);
+        assert_eq!((ticks.under_way.len(), ticks.to_look.len()), (2, 0));
+        ticks.all_ended().await;
+        assert!(ticks.to_look.contains(&of("broken")) && ticks.to_look.len() == 1);
+        ticks.look_at_the_wall(&node.entities);
+        assert!(ticks.under_way.is_empty(), "it rests first");
+        tokio::time::advance(AFTER_ERROR).await;
+        ticks.rested();
+        ticks.look_at_the_wall(&node.entities);
+        assert_eq!(ticks.under_way.len(), 1);
     }
 }

@@ -9,6 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::alarms::Kind as Alarm;
 use crate::entity::{notice, passivation, timers};
+use crate::projection::Query;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -36,6 +37,19 @@ async fn idle_entities_leave_memory_and_come_back_as_they_were() {
     tokio::time::sleep(3 * MINUTE).await;
     assert!(!is_in_memory(&node, &locks()));
     assert_eq!(take(&node, id, "file:///a").await.unwrap(), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_looks_at_lists_keeps_no_entity_in_memory() {
+    let node = node();
+    let _house = keep_house(&node);
+    take(&node, Uuid::from_u128(1), "file:///a").await.unwrap();
+    for _ in 0..7 {
+        tokio::time::sleep(MINUTE).await;
+        let listed = node.entities.list_everywhere(Query::new(&swarm(), Kind::Lockspace, "lock")).await;
+        assert_eq!(listed.unwrap().0.len(), 1);
+    }
+    assert!(!is_in_memory(&node, &locks()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,21 +43,22 @@ const DAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 
-/// A field of the expression: its name and the range that `H` draws from. A day drawn by `H` exists in every
-/// month.
+/// A field of the expression: its name, the range that `H` draws from, and the last number that a range of its own may
+/// reach. A day drawn by a bare `H` exists in every month, and Sunday comes once.
 struct Field {
     name: &'static str,
     low: u32,
     high: u32,
+    last: u32,
 }
 
 const FIELDS: [Field; 6] = [
-    Field { name: "second", low: 0, high: 59 },
-    Field { name: "minute", low: 0, high: 59 },
-    Field { name: "hour", low: 0, high: 23 },
-    Field { name: "day of the month", low: 1, high: 28 },
-    Field { name: "month", low: 1, high: 12 },
-    Field { name: "day of the week", low: 0, high: 6 },
+    Field { name: "second", low: 0, high: 59, last: 59 },
+    Field { name: "minute", low: 0, high: 59, last: 59 },
+    Field { name: "hour", low: 0, high: 23, last: 23 },
+    Field { name: "day of the month", low: 1, high: 28, last: 31 },
+    Field { name: "month", low: 1, high: 12, last: 12 },
+    Field { name: "day of the week", low: 0, high: 6, last: 7 },
 ];
 const DAY_OF_MONTH: usize = 3;
 const MONTH: usize = 4;
@@ -237,8 +238,12 @@ fn hashed(at: usize, part: &str, seed: &str) -> Result<String, String> {
             (number(low)?, number(high)?)
         }
     };
-    if low < field.low || high < low || step == Some(0) {
+    if high < low || step == Some(0) {
         return Err(wrong());
+    }
+    if low < field.low || high > field.last {
+        let Field { name, low, last, .. } = field;
+        return Err(format!("`{part}` leaves the field of the {name}, which goes from {low} to {last}"));
     }
     let hash = draw(at, seed);
     Ok(match step {
@@ -318,11 +323,22 @@ mod tests {
             "@never",
             "H/0 * * * *",
             "H(9-3) * * * *",
+            "H(0-60) * * * *",
+            "H(0-4294967295) * * * *",
+            "H(0-4294967295)/7 * * * *",
+            "H(0-4294967296) * * * *",
+            "* H(0-24) * * *",
+            "* * H(0-5) * *",
+            "* * H(1-32) * *",
+            "* * * H(1-13) *",
+            "* * * * H(0-8)",
             "é * * * *",
         ] {
             let refusal = Cron::parse(bad, "UTC", "").unwrap_err();
             assert_eq!(refusal.code, Code::InvalidArgument, "{bad}");
         }
+        let refusal = Cron::parse("H(0-60) * * * *", "UTC", "").unwrap_err();
+        assert!(refusal.message.contains("the field of the minute, which goes from 0 to 59"), "{refusal}");
         assert!(Cron::parse("* * * * *", "Mars/Olympus", "").is_err());
     }
 
@@ -360,6 +376,11 @@ mod tests {
         assert!(Cron::parse("H/15 * * * *", "UTC", "x").is_ok());
     }
 
+    /// One that a field may have, mostly, and sometimes any.
+    fn number() -> impl Strategy<Value = u32> {
+        prop_oneof![8 => 0..70_u32, 1 => any::<u32>(), 1 => (0..3_u32).prop_map(|less| u32::MAX - less)]
+    }
+
     proptest! {
         #[test]
         fn occurrences_always_move_on(
@@ -377,6 +398,32 @@ mod tests {
                 prop_assert_eq!(cron.next(between), Some(first));
             }
             prop_assert!(cron.next(first).unwrap() > first);
+        }
+
+        /// Whatever range `H` is given: it is one of the field, and the moment is drawn from it, or it is refused.
+        #[test]
+        fn a_range_of_h_is_one_of_its_field(
+            at in 0..FIELDS.len(),
+            low in number(),
+            high in number(),
+            step in prop::option::of(number()),
+            seed in "[a-z]{0,8}",
+        ) {
+            let part = match step {
+                Some(step) => format!("H({low}-{high})/{step}"),
+                None => format!("H({low}-{high})"),
+            };
+            let is_one = FIELDS[at].low <= low && low <= high && high <= FIELDS[at].last && step != Some(0);
+            let drawn = hashed(at, &part, &seed);
+            prop_assert_eq!(drawn.is_ok(), is_one, "{}: {:?}", part, drawn);
+            if let Ok(drawn) = &drawn {
+                let first: u32 = drawn.split(['-', '/']).next().unwrap().parse().unwrap();
+                prop_assert!((low..=high).contains(&first), "{} became {}", part, drawn);
+            }
+            let mut fields = ["0", "*", "*", "*", "*", "*"].map(str::to_owned);
+            fields[at] = part;
+            let parsed = Cron::parse(&fields.join(" "), "UTC", &seed);
+            prop_assert!(is_one || parsed.is_err(), "{:?}", parsed);
         }
 
         #[test]

@@ -1,6 +1,6 @@
 //! How events change the locks and their documents.
 //!
-//! Live documents: `lock/<canonical key>`, `edge/<holder>`, `meta/token` (the newest token) and
+//! Live documents: `lock/<canonical key>`, `edge/<holder>`, `wait/<holder>`, `meta/token` (the newest token) and
 //! `meta/settings`. A lock that ends leaves no document; its history is in the events.
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,12 @@ use crate::time::Timestamp;
 #[derive(Serialize, Deserialize)]
 struct LastToken {
     last: Token,
+}
+
+/// The head of `wait/<holder>`.
+#[derive(Serialize, Deserialize)]
+struct Wait {
+    until: Timestamp,
 }
 
 impl Lockspace {
@@ -62,6 +68,17 @@ impl Lockspace {
                     self.drop_edge(holder, changes);
                 }
             }
+            Event::WaitNoted { holder, until } => {
+                self.insert_wait(holder, *until);
+                changes.put(format!("wait/{holder}"), &Wait { until: *until }, None);
+            }
+            Event::WaitsDropped { holders } => {
+                for holder in holders {
+                    if self.remove_wait(holder) {
+                        changes.delete(format!("wait/{holder}"));
+                    }
+                }
+            }
             Event::Configured { settings } => {
                 self.settings = settings.clone();
                 changes.put("meta/settings", settings, None);
@@ -73,6 +90,9 @@ impl Lockspace {
         match document.split() {
             ("lock", key) => self.insert_lock(key, document.read()?),
             ("edge", holder) => self.insert_edge(&InstanceId(holder.to_owned()), document.read()?),
+            ("wait", holder) => {
+                self.insert_wait(&InstanceId(holder.to_owned()), document.read::<Wait>()?.until);
+            }
             ("meta", "token") => self.last_token = Some(document.read::<LastToken>()?.last),
             ("meta", "settings") => self.settings = document.read()?,
             _ => return Err(document.corrupt("a lockspace has no such document")),

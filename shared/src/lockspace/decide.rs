@@ -78,7 +78,7 @@ impl Lockspace {
             };
         };
         if lock.holder == *wanted.holder {
-            return Ok(refresh(wanted, lock, ctx));
+            return Ok(self.refresh(wanted, lock, ctx));
         }
         let refusal = match deadlock::cycle(self, wanted.holder, key, ctx) {
             Some(cycle) => deadlock::refusal(cycle),
@@ -121,7 +121,7 @@ impl Lockspace {
         let mut events: Vec<Event> = own.chain(before).map(|(key, lock)| expired(key, lock)).collect();
 
         let ttl_ms = wanted.ttl_ms.unwrap_or(self.settings.default_ttl_ms);
-        let expires = ctx.now + Duration::from_millis(ttl_ms);
+        let expires = self.lasts(wanted.holder, ttl_ms, ctx);
         let step = u64::from(!mutation::is_on(Mutation::TokenStays));
         let token = ctx.token(self.last_token.map_or(1, |last| last.number + step));
         events.push(Event::Acquired {
@@ -139,6 +139,17 @@ impl Lockspace {
         Decision::new(reply, events)
     }
 
+    /// The holder takes its own lock again: a new time to live under the old token, for what the token guards
+    /// has not changed hands.
+    fn refresh(&self, wanted: &Try<'_>, lock: &Lock, ctx: &Ctx) -> Decision<Lockspace> {
+        let ttl_ms = wanted.ttl_ms.unwrap_or(lock.ttl_ms);
+        let expires = self.lasts(wanted.holder, ttl_ms, ctx);
+        let (key, raw) = (wanted.key.to_owned(), wanted.raw.to_owned());
+        let event = Event::Refreshed { key: key.clone(), at: ctx.now, expires, ttl_ms };
+        let reply = Reply::Acquired { key, raw, token: lock.token, expires_at: expires, refreshed: true };
+        Decision::new(reply, vec![event])
+    }
+
     fn release(&self, holder: &InstanceId, key: &str, ctx: &Ctx) -> Answer {
         let (key, lock) = self.own(holder, key, ctx)?;
         let events = vec![released(key, lock, "released")];
@@ -149,7 +160,7 @@ impl Lockspace {
         let canonical = self.canonical(raw)?;
         let (key, lock) = self.own(holder, &canonical, ctx)?;
         let ttl_ms = ttl_ms.unwrap_or(lock.ttl_ms);
-        let expires = ctx.now + Duration::from_millis(ttl_ms);
+        let expires = self.lasts(holder, ttl_ms, ctx);
         let reply = Reply::Acquired {
             key: key.to_string(),
             raw: raw.to_owned(),
@@ -181,23 +192,36 @@ impl Lockspace {
         if self.edge(holder).is_some() {
             events.push(Event::EdgesDropped { holders: vec![holder.clone()] });
         }
+        events.extend(self.wait_over(holder));
         Decision::new(Reply::Released { keys }, events)
     }
 
+    /// Also what the holder takes or renews from now on lasts so long: it is frozen only later, and nobody knows when.
     fn extend(&self, holder: &InstanceId, until: Timestamp, ctx: &Ctx) -> Decision<Lockspace> {
+        // What has expired and was not swept yet is nobody's any more, and must not count as held in a wait.
+        let dead = self.held_by(holder).filter(|(_, lock)| !lock.is_live(ctx));
+        let mut events: Vec<Event> = dead.map(|(key, lock)| expired(key, lock)).collect();
         let short = self.held_by(holder).filter(|(_, lock)| lock.is_live(ctx) && lock.expires < until);
         let keys: Vec<String> = short.map(|(key, _)| key.to_string()).collect();
-        let events = keys.iter().map(|key| Event::Extended { key: key.clone(), expires: until }).collect();
+        events.extend(keys.iter().map(|key| Event::Extended { key: key.clone(), expires: until }));
+        if self.wait_of(holder).unwrap_or(ctx.now).max(ctx.now) < until {
+            events.push(Event::WaitNoted { holder: holder.clone(), until });
+        }
         Decision::new(Reply::Extended { keys }, events)
     }
 
     /// Takes back what was extended: the holder can refresh its locks itself again.
     fn shorten(&self, holder: &InstanceId, ctx: &Ctx) -> Decision<Lockspace> {
-        let shortened = self.held_by(holder).filter_map(|(key, lock)| {
+        let mut events: Vec<Event> = self.wait_over(holder).into_iter().collect();
+        events.extend(self.held_by(holder).filter_map(|(key, lock)| {
             let expires = ctx.now + Duration::from_millis(lock.ttl_ms);
             (expires < lock.expires).then(|| Event::Shortened { key: key.to_string(), expires })
-        });
-        Decision::new(Reply::Done, shortened.collect())
+        }));
+        Decision::new(Reply::Done, events)
+    }
+
+    fn wait_over(&self, holder: &InstanceId) -> Option<Event> {
+        self.wait_of(holder).map(|_| Event::WaitsDropped { holders: vec![holder.clone()] })
     }
 
     fn force_release(&self, key: &str, by: &str) -> Answer {
@@ -254,19 +278,12 @@ impl Lockspace {
         if !holders.is_empty() {
             events.push(Event::EdgesDropped { holders });
         }
+        let holders: Vec<InstanceId> = self.stale_waits(ctx.now).cloned().collect();
+        if !holders.is_empty() {
+            events.push(Event::WaitsDropped { holders });
+        }
         Decision::new(Reply::Done, events)
     }
-}
-
-/// The holder takes its own lock again: a new time to live under the old token, for what the token guards
-/// has not changed hands.
-fn refresh(wanted: &Try<'_>, lock: &Lock, ctx: &Ctx) -> Decision<Lockspace> {
-    let ttl_ms = wanted.ttl_ms.unwrap_or(lock.ttl_ms);
-    let expires = ctx.now + Duration::from_millis(ttl_ms);
-    let (key, raw) = (wanted.key.to_owned(), wanted.raw.to_owned());
-    let event = Event::Refreshed { key: key.clone(), at: ctx.now, expires, ttl_ms };
-    let reply = Reply::Acquired { key, raw, token: lock.token, expires_at: expires, refreshed: true };
-    Decision::new(reply, vec![event])
 }
 
 fn held(key: &str, lock: &Lock, ctx: &Ctx) -> Refusal {

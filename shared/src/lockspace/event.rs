@@ -63,6 +63,16 @@ pub enum Event {
     EdgesDropped {
         holders: Vec<InstanceId>,
     },
+    /// The holder waits and may be frozen: no lock of it ends before `until`, those that it takes or renews from now on
+    /// neither.
+    WaitNoted {
+        holder: InstanceId,
+        until: Timestamp,
+    },
+    /// These holders wait no longer.
+    WaitsDropped {
+        holders: Vec<InstanceId>,
+    },
     Configured {
         settings: Settings,
     },

@@ -61,7 +61,10 @@ impl Entity for Lockspace {
             | Event::Released { key, .. }
             | Event::Expired { key, .. }
             | Event::EdgeNoted { key, .. } => Some(key.clone()),
-            Event::EdgesDropped { .. } | Event::Configured { .. } => None,
+            Event::EdgesDropped { .. }
+            | Event::WaitNoted { .. }
+            | Event::WaitsDropped { .. }
+            | Event::Configured { .. } => None,
         }
     }
 

@@ -27,6 +27,10 @@ pub struct Lockspace {
     by_expiry: BTreeSet<(Timestamp, Key)>,
     edges: BTreeMap<InstanceId, Edge>,
     edges_by_age: BTreeSet<(Timestamp, InstanceId)>,
+    /// Until when the locks of each holder that waits last at least. Nobody stops what runs in the instance before it is
+    /// frozen, and what that takes or renews then must not end in its sleep. One for each instance that waits.
+    waits: BTreeMap<InstanceId, Timestamp>,
+    waits_by_end: BTreeSet<(Timestamp, InstanceId)>,
 }
 
 /// What a swarm may choose about its locks.
@@ -160,6 +164,34 @@ impl Lockspace {
         true
     }
 
+    /// When a lock ends that the holder takes or renews now: after its time to live, and not during a wait.
+    pub(super) fn lasts(&self, holder: &InstanceId, ttl_ms: u64, ctx: &Ctx) -> Timestamp {
+        let own = ctx.now + Duration::from_millis(ttl_ms);
+        self.wait_of(holder).map_or(own, |until| own.max(until))
+    }
+
+    pub(super) fn wait_of(&self, holder: &InstanceId) -> Option<Timestamp> {
+        self.waits.get(holder).copied()
+    }
+
+    /// Holders that nobody has told of the end of their wait in its time.
+    pub(super) fn stale_waits(&self, now: Timestamp) -> impl Iterator<Item = &InstanceId> {
+        self.waits_by_end.iter().take_while(move |(until, _)| *until <= now).map(|(_, holder)| holder)
+    }
+
+    pub(super) fn insert_wait(&mut self, holder: &InstanceId, until: Timestamp) {
+        self.remove_wait(holder);
+        self.waits_by_end.insert((until, holder.clone()));
+        self.waits.insert(holder.clone(), until);
+    }
+
+    /// Whether there was one.
+    pub(super) fn remove_wait(&mut self, holder: &InstanceId) -> bool {
+        let Some(until) = self.waits.remove(holder) else { return false };
+        self.waits_by_end.remove(&(until, holder.clone()));
+        true
+    }
+
     /// The most locks that any instance holds.
     pub(super) fn most_held(&self) -> usize {
         self.by_holder.values().map(BTreeSet::len).max().unwrap_or(0)
@@ -168,7 +200,8 @@ impl Lockspace {
     pub(super) fn earliest(&self) -> Option<Timestamp> {
         let lock = self.by_expiry.first().map(|(expires, _)| *expires);
         let edge = self.edges_by_age.first().map(|(at, _)| *at + Edge::KEEP);
-        lock.into_iter().chain(edge).min()
+        let wait = self.waits_by_end.first().map(|(until, _)| *until);
+        lock.into_iter().chain(edge).chain(wait).min()
     }
 
     /// The first broken invariant, by name.
@@ -194,6 +227,16 @@ impl Lockspace {
         let edges = self.edges.iter().all(|(h, edge)| self.edges_by_age.contains(&(edge.at, h.clone())));
         if !edges || self.edges_by_age.len() != self.edges.len() {
             return Some("lockspace.every_edge_is_indexed".to_owned());
+        }
+        let waits = self.waits.iter().all(|(h, until)| self.waits_by_end.contains(&(*until, h.clone())));
+        if !waits || self.waits_by_end.len() != self.waits.len() {
+            return Some("lockspace.every_wait_is_indexed".to_owned());
+        }
+        let short = |(_, lock): &(&Key, &Lock)| {
+            self.waits.get(&lock.holder).is_some_and(|until| lock.expires < *until)
+        };
+        if self.locks.iter().any(|lock| short(&lock)) {
+            return Some("lockspace.no_lock_ends_in_a_wait".to_owned());
         }
         None
     }

@@ -1,3 +1,5 @@
+mod waits;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -7,7 +9,6 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::Code;
-use crate::entity::Effect;
 use crate::fence::Token;
 use crate::harness::Bench;
 use crate::id::{InstanceId, Name};
@@ -288,67 +289,6 @@ fn the_ttl_bounds_the_grace_after_a_takeover() {
     bench.restart();
     bench.advance(Duration::from_secs(5));
     assert!(locks(&mut bench).is_empty());
-}
-
-#[test]
-fn locks_outlast_a_wait() {
-    let mut bench = bench();
-    run(&mut bench, acquire_for("a", X, Some(60_000))).unwrap();
-    let until = bench.now + Duration::from_secs(7200);
-    let reply_to = EntityKey::agent(&name("default"), &name("worker"));
-    let wait = Uuid::from_u128(7);
-    let extend = |until| Command::Extend {
-        holder: instance("a"),
-        until,
-        wait,
-        reply_to: reply_to.clone(),
-        over: false,
-    };
-    let reply = run(&mut bench, extend(until)).unwrap();
-    assert_eq!(reply, Reply::Extended { keys: vec![X.to_owned()] });
-    let told = Effect::Entity { key: reply_to.clone(), command: json!({"locks_extended": {"wait": wait}}) };
-    assert_eq!(bench.effects, std::slice::from_ref(&told));
-    bench.advance(Duration::from_secs(7199));
-    assert_eq!(code(run(&mut bench, acquire("b", X))), Code::LockHeld);
-    // A lock that lasts long enough already is left alone, and told all the same.
-    let again = extend(bench.now);
-    assert_eq!(run(&mut bench, again), Ok(Reply::Extended { keys: vec![] }));
-    assert_eq!(bench.effects.len(), 2);
-    bench.advance(Duration::from_secs(1));
-    token(run(&mut bench, acquire("b", X)));
-}
-
-#[test]
-fn a_lock_has_its_own_time_again_once_the_wait_is_over() {
-    let mut bench = bench();
-    allow(&mut bench, 2);
-    run(&mut bench, acquire_for("a", X, Some(60_000))).unwrap();
-    run(&mut bench, acquire_for("a", Y, Some(86_400_000))).unwrap();
-    let reply_to = EntityKey::agent(&name("default"), &name("worker"));
-    let extend = |until, over| Command::Extend {
-        holder: instance("a"),
-        until,
-        wait: Uuid::from_u128(7),
-        reply_to: reply_to.clone(),
-        over,
-    };
-    let start = bench.now;
-    run(&mut bench, extend(start + Duration::from_secs(14 * 86_400), false)).unwrap();
-    bench.advance(Duration::from_secs(3600));
-    let woken = extend(bench.now, true);
-    run(&mut bench, woken).unwrap();
-    let ends = |bench: &mut Bench<Lockspace>| {
-        locks(bench).into_iter().map(|lock| lock.expires_at.since(start).as_secs()).collect::<Vec<_>>()
-    };
-    assert_eq!(ends(&mut bench), [3600 + 60, 3600 + 86_400]);
-    assert_eq!(bench.effects.len(), 1, "nobody waits for the word");
-    bench.advance(Duration::from_secs(30));
-    let events = bench.events.len();
-    let again = extend(bench.now, true);
-    run(&mut bench, again).unwrap();
-    assert_eq!(bench.events.len(), events, "nothing lasts longer than by itself");
-    bench.advance(Duration::from_secs(30));
-    assert_eq!(ends(&mut bench), [3600 + 86_400]);
 }
 
 #[test]

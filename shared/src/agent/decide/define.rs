@@ -15,7 +15,8 @@ impl Draft<'_> {
         check(definition)?;
         let new = Defined { definition: definition.clone(), group: group.clone() };
         let old = self.agent.defined.clone();
-        let was_enabled = self.agent.is_enabled();
+        // Hand-made instances of an agent that nobody has defined may have calls in its queue.
+        let took_calls = old.is_none() || self.agent.is_enabled();
         if old.as_ref() == Some(&new) {
             return Ok(Reply::Done);
         }
@@ -29,7 +30,7 @@ impl Draft<'_> {
                 self.unbid_queued();
             }
         }
-        if was_enabled && !self.agent.is_enabled() {
+        if took_calls && !self.agent.is_enabled() {
             self.stop_work(DISABLED, AGENT_DISABLED);
         }
         self.bid_next();

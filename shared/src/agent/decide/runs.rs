@@ -7,8 +7,9 @@ use uuid::Uuid;
 use super::define::killed;
 use super::draft::Draft;
 use super::reports::chosen;
+use super::standing::DISABLED;
 use crate::agent::event::Event;
-use crate::agent::state::{CallStatus, End, Exit, Instance, Spill, State};
+use crate::agent::state::{CallStatus, Class, End, Exit, Instance, Spill, State};
 use crate::agent::{Reply, Terms, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
@@ -71,6 +72,12 @@ impl Draft<'_> {
             let Some(instance) = self.on(runner, id) else { continue };
             if instance.state != State::Starting || instance.attempts >= STARTS {
                 self.lose(&instance, runner);
+                continue;
+            }
+            // What was queued as its agent was disabled has ended then. A call must not come back to such a queue: nobody
+            // looks for it there any more, as is done for what is no call.
+            if !self.agent.is_enabled() && instance.class == Class::Call {
+                self.drop_queued(id, DISABLED, None);
                 continue;
             }
             // Should the runner get the start after all, this keeps it from running beside the next.

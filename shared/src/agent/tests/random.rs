@@ -281,6 +281,18 @@ impl World {
         assert!(missing.is_empty(), "{missing:?} ended with their locks");
     }
 
+    /// Nothing waits for a start that will not be: what may not be dropped at once is due at once.
+    fn check_queue(&mut self) {
+        let agent = &self.agent.entity;
+        let stopped = agent.defined.is_some() && !agent.is_enabled();
+        let left: Vec<_> = agent.queued().filter(|_| stopped).map(|item| (item.class, item.at)).collect();
+        let due = self.agent.entity.next_due();
+        for (class, at) in left {
+            assert_ne!(class, Class::Call, "a call is left in the queue of a disabled agent");
+            assert!(due.is_some_and(|due| due <= at), "an item of the queue of a disabled agent is not due");
+        }
+    }
+
     /// With a world that obeys and a runner with room, everything comes to an end.
     fn finish(&mut self) {
         (self.prompt_runner, self.prompt_acks) = (true, true);
@@ -314,6 +326,7 @@ proptest! {
         let mut world = World::new(2);
         for step in steps {
             world.step(step);
+            world.check_queue();
         }
         world.finish();
         // As the drafts of decisions follow them.

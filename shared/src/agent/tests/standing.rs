@@ -155,3 +155,37 @@ fn nobody_pauses_what_is_not_there() {
     let run = world.manual();
     assert_eq!(world.state(&run), State::Queued, "a swarm is paused before all its agents are known");
 }
+
+#[test]
+fn a_start_that_is_lost_once_its_agent_is_disabled_comes_back_to_no_queue() {
+    let mut world = World::new(2);
+    world.prompt_runner = false;
+    world.call(1).unwrap();
+    let webhook = world.must(enqueue(Class::Webhook));
+    let Reply::Queued { instance: webhook } = webhook else { panic!("not queued: {webhook:?}") };
+    let call = world.agent.entity.calls.get(&id(1)).unwrap().callee.clone().unwrap();
+    assert_eq!([world.state(&call), world.state(&webhook)], [State::Starting; 2]);
+    world.must(Command::SetEnabled { enabled: false });
+    let lost = vec![call.clone(), webhook.clone()];
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: lost });
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("the agent was disabled".to_owned())));
+    assert_eq!(world.end_of(&call), ("killed".to_owned(), "the agent was disabled".to_owned()));
+    world.advance(0);
+    assert_eq!(world.state(&webhook), State::Ended);
+    let reasons = world.agent.entity.letters.values().map(|letter| letter.reason.clone());
+    assert_eq!(reasons.collect::<Vec<_>>(), ["agent_disabled"], "it can be replayed");
+    assert!(world.agent.entity.queue.is_empty());
+}
+
+#[test]
+fn what_was_called_before_its_agent_is_defined_and_disabled_is_not_left_in_its_queue() {
+    let mut world = World::undefined();
+    let instance = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: instance.clone(), agent_id: id(5) });
+    world.call(1).unwrap();
+    let definition = Definition { enabled: false, ..Definition::default() };
+    world.must(Command::Define { definition, group: name("default") });
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("the agent was disabled".to_owned())));
+    assert_eq!(world.state(&instance), State::Running);
+    assert!(world.agent.entity.queue.is_empty());
+}

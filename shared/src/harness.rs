@@ -11,6 +11,7 @@ use crate::code::Refusal;
 use crate::entity::{BlobChange, Changes, Ctx, DocumentChange, Effect, Entity, LiveDocument};
 use crate::fence::Epoch;
 use crate::id::EntityKey;
+use crate::json;
 use crate::time::Timestamp;
 
 /// An entity with its documents, its history and a clock that only the test moves.
@@ -70,6 +71,22 @@ impl<E: Entity> Bench<E> {
         self.events.extend(decision.events);
         self.effects.extend(decision.effects);
         Ok(decision.reply)
+    }
+
+    /// What a command would write: its events, their documents and its effects, bytes.
+    ///
+    /// # Panics
+    /// When the command is refused.
+    pub fn weight(&mut self, command: &E::Command) -> usize
+    where
+        E: Clone,
+    {
+        let mut ctx = self.ctx();
+        let decision = self.entity.decide(command, &mut ctx).expect("it is decided");
+        let (mut followed, mut changes) = (self.entity.clone(), Changes::default());
+        decision.events.iter().for_each(|event| followed.apply(event, &mut changes));
+        let lists = json::length(&decision.events) + json::length(&decision.effects);
+        lists + json::length(&changes.documents)
     }
 
     /// Moves the clock and ticks while a timer is due.

@@ -35,6 +35,7 @@ pub mod schedules;
 pub mod services;
 pub mod settings;
 pub mod slack;
+mod slice;
 pub mod span;
 pub mod spelling;
 pub mod text;

@@ -58,8 +58,11 @@ impl Agent {
                 self.end_call(*call, value.as_ref(), error.as_ref(), *at, changes);
             }
             Event::CallForgotten { call } => {
-                if let Some(record) = self.finished.remove(*call) {
-                    self.let_go(record.value.as_ref(), changes);
+                if let Some(mut record) = self.finished.remove(*call) {
+                    // The body has the value for whoever looks the call up; nobody decides by such a head any more, and
+                    // many calls are forgotten at a time.
+                    let value = record.value.take();
+                    self.let_go(value.as_ref(), changes);
                     changes.archive(format!("call/{call}"), &record, None);
                 }
             }

@@ -5,23 +5,19 @@
 use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
-use crate::agent::state::{Instance, Item, State};
+use crate::agent::state::{Input, Instance, State};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::id::InstanceId;
+use crate::json;
+use crate::slice::Slice;
 use crate::time::Timestamp;
-use crate::{json, limits};
 
 /// Reason of a dead letter, and what the callers are told.
 pub(super) const AGENT_DISABLED: &str = "agent_disabled";
 pub(super) const DISABLED: &str = "the agent was disabled";
 pub(super) const AGENT_REMOVED: &str = "agent_removed";
 pub(super) const REMOVED: &str = "the agent was removed";
-
-/// What one decision makes into dead letters, bytes of input: events and documents have them, and that has to fit.
-const SLICE: usize = limits::DECISION / 4;
-/// What is written of a dead letter beside its input, bytes.
-const LETTER: usize = 4096;
 
 impl Draft<'_> {
     pub(super) fn set_enabled(&mut self, enabled: bool) -> Result<Reply, Refusal> {
@@ -61,33 +57,29 @@ impl Draft<'_> {
         for id in self.queued_calls() {
             self.drop_queued(&id, reason, None);
         }
-        self.drop_leftover(reason, dead);
+        self.drop_leftover(reason, dead, &mut Slice::default());
         self.unbid_queued();
         for id in self.runs(|run| run.state.is_waiting()) {
             self.stop(&id, killed(reason));
         }
     }
 
-    /// Goes on with that.
-    pub(super) fn empty_queue(&mut self) {
+    /// Goes on with that, as far as there is room.
+    pub(super) fn empty_queue(&mut self, slice: &mut Slice) -> Option<()> {
         match self.agent.defined {
-            Some(_) => self.drop_leftover(DISABLED, AGENT_DISABLED),
-            None => self.drop_leftover(REMOVED, AGENT_REMOVED),
+            Some(_) => self.drop_leftover(DISABLED, AGENT_DISABLED, slice),
+            None => self.drop_leftover(REMOVED, AGENT_REMOVED, slice),
         }
     }
 
-    fn drop_leftover(&mut self, reason: &str, dead: &str) {
-        let weighed = |item: &Item| (item.instance.clone(), LETTER + json::length(item.input.get()));
-        let leftover: Vec<_> = self.agent.leftover().map(weighed).collect();
-        let mut written = 0;
-        for (id, weight) in leftover {
-            written += weight;
-            // One that is larger than a slice goes by itself.
-            if written > SLICE && written > weight {
-                return;
-            }
+    fn drop_leftover(&mut self, reason: &str, dead: &str, slice: &mut Slice) -> Option<()> {
+        let leftover: Vec<(InstanceId, Input)> =
+            self.agent.leftover().map(|item| (item.instance.clone(), item.input.clone())).collect();
+        for (id, input) in leftover {
+            slice.takes(json::length(input.get())).then_some(())?;
             self.drop_queued(&id, reason, Some(dead));
         }
+        Some(())
     }
 
     pub(super) fn runs(&self, wanted: impl Fn(&Instance) -> bool) -> Vec<InstanceId> {

@@ -8,6 +8,7 @@ mod queue;
 mod random;
 mod reruns;
 mod runs;
+mod slices;
 mod spill;
 mod standing;
 mod together;

@@ -99,6 +99,8 @@ pub const QUESTIONS_OPEN: usize = 1000;
 /// How long what came of a question can be read, and of how many of a swarm.
 pub const QUESTION_KEEP: Duration = Duration::from_secs(7 * 86_400);
 pub const QUESTIONS_KEPT: usize = 1000;
+/// How long a one-time schedule that ran can be looked up.
+pub const SCHEDULE_KEEP: Duration = Duration::from_secs(7 * 86_400);
 /// Most reports of costs that are kept, and for how many days the sums of all are.
 pub const COSTS_KEPT: usize = 10_000;
 pub const COST_DAYS: u16 = 400;

@@ -65,7 +65,7 @@ impl Entity for Schedules {
                 self.insert((**schedule).clone());
                 self.put(schedule.id, changes);
             }
-            Event::Deleted { schedule } => {
+            Event::Deleted { schedule } | Event::Forgotten { schedule } => {
                 self.remove(*schedule);
                 changes.delete(Schedule::key(*schedule));
             }
@@ -104,6 +104,7 @@ impl Entity for Schedules {
         match event {
             Event::Created { schedule } | Event::Updated { schedule } => Some(schedule.id.to_string()),
             Event::Deleted { schedule }
+            | Event::Forgotten { schedule }
             | Event::Fired { schedule, .. }
             | Event::Ran { schedule, .. }
             | Event::Failed { schedule, .. } => Some(schedule.to_string()),
@@ -122,6 +123,10 @@ impl Entity for Schedules {
         let plans = self.schedules.values().filter_map(Schedule::plan);
         if !plans.collect::<BTreeSet<_>>().eq(&self.plans) {
             return Err("schedules: it is known by which time each was planned".to_owned());
+        }
+        let done = self.schedules.values().filter_map(Schedule::done);
+        if !done.collect::<BTreeSet<_>>().eq(&self.done) {
+            return Err("schedules: those that ran and are done are in the order of times".to_owned());
         }
         if self.bytes != self.schedules.values().map(Schedule::bytes).sum::<usize>() {
             return Err("schedules: the texts are counted".to_owned());

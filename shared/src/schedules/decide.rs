@@ -24,8 +24,9 @@ const SCHEDULES: usize = 100_000;
 const TEXTS: usize = 64 << 20;
 /// Most schedules that a list shows.
 const LISTED: usize = 1000;
-/// Most schedules that one tick fires. The others follow with the next, so that nobody waits for all of them.
-const FIRED_AT_ONCE: usize = 256;
+/// Most schedules that one tick fires, plans anew or forgets. The others follow with the next, so that nobody waits for all
+/// of them.
+const AT_ONCE: usize = 256;
 const NAME: usize = 100;
 const DESCRIPTION: usize = 10_000;
 const TASK_TYPE: usize = 50;
@@ -111,27 +112,30 @@ impl Schedules {
     pub(super) fn add(&self, schedule: Schedule, wall: Timestamp) -> Result<Decision<Self>, Refusal> {
         check(&schedule)?;
         self.name_is_free(&schedule.name, None)?;
-        self.has_room(&schedule)?;
-        Ok(stored(planned(schedule, wall, false)?, |schedule| Event::Created { schedule }))
+        let gone = self.make_room(&schedule)?;
+        let added = stored(planned(schedule, wall, false)?, |schedule| Event::Created { schedule });
+        Ok(after(gone, added))
     }
 
-    /// Whether there is room for a new schedule, or for a longer text of a known one.
-    fn has_room(&self, schedule: &Schedule) -> Result<(), Refusal> {
+    /// What gives way to a new schedule, or to a longer text of a known one: of those that ran and are done the oldest, as
+    /// many as it takes.
+    fn make_room(&self, schedule: &Schedule) -> Result<Vec<Event>, Refusal> {
         let known = self.schedules.get(&schedule.id);
-        if known.is_none() && self.schedules.len() >= SCHEDULES {
-            return Err(Refusal::new(
-                Code::QueueFull,
-                format!("the swarm has {SCHEDULES} schedules, the most there may be; delete one first"),
-            ));
-        }
         let (before, after) = (known.map_or(0, Schedule::bytes), schedule.bytes());
-        if after > before && self.bytes - before + after > TEXTS {
-            let message = format!(
-                "the texts of the swarm's schedules would come to more than {TEXTS} bytes; delete a schedule or shorten its taskTemplate first"
-            );
-            return Err(Refusal::new(Code::QueueFull, message));
+        let mut count = self.schedules.len() + usize::from(known.is_none());
+        let mut bytes = self.bytes - before + after;
+        let (mut gone, mut oldest) = (Vec::new(), self.done.iter());
+        loop {
+            let many = known.is_none() && count > SCHEDULES;
+            let long = after > before && bytes > TEXTS;
+            if !many && !long {
+                return Ok(gone);
+            }
+            let done = oldest.next().and_then(|(_, id)| self.schedules.get(id));
+            let done = done.ok_or_else(|| if many { too_many() } else { too_long() })?;
+            (count, bytes) = (count - 1, bytes - done.bytes());
+            gone.push(Event::Forgotten { schedule: done.id });
         }
-        Ok(())
     }
 
     fn update(&self, update: &Update, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
@@ -146,21 +150,21 @@ impl Schedules {
                 format!("the one-time schedule `{}` has run; create a new one", before.name),
             ));
         }
-        let mut after = changed(before, update, ctx.wall)?;
-        check(&after)?;
-        self.name_is_free(&after.name, Some(after.id))?;
-        self.has_room(&after)?;
-        let enabled_again = after.enabled && !before.enabled;
+        let mut changed = changed(before, update, ctx.wall)?;
+        check(&changed)?;
+        self.name_is_free(&changed.name, Some(changed.id))?;
+        let gone = self.make_room(&changed)?;
+        let enabled_again = changed.enabled && !before.enabled;
         if enabled_again {
-            after.errors = 0;
-            after.refused = false;
+            changed.errors = 0;
+            changed.refused = false;
         }
         let timing = update.cron.is_some()
             || update.interval_ms.is_some()
             || update.zone.is_some()
             || update.run_at.is_some();
-        let after = planned(after, ctx.wall, !timing && !enabled_again)?;
-        Ok(stored(after, |schedule| Event::Updated { schedule }))
+        let changed = planned(changed, ctx.wall, !timing && !enabled_again)?;
+        Ok(after(gone, stored(changed, |schedule| Event::Updated { schedule })))
     }
 
     fn delete(&self, which: &Which, by: Caller) -> Result<Decision<Self>, Refusal> {
@@ -237,10 +241,10 @@ impl Schedules {
     }
 
     /// Fires due schedules once, however many of their times have passed, and goes on from now; so do those that were
-    /// planned by a clock that was ahead for a while.
+    /// planned by a clock that was ahead for a while. Forgets what ran long ago.
     fn tick_due(&self, ctx: &Ctx) -> Decision<Self> {
         let (mut events, mut effects) = (Vec::new(), Vec::new());
-        for schedule in self.due(ctx.wall, FIRED_AT_ONCE) {
+        for schedule in self.due(ctx.wall, AT_ONCE) {
             let Some(nominal) = schedule.next_run else { continue };
             let task = task_id(schedule.id, nominal);
             let recovered = ctx.wall.since(nominal) >= MISSED;
@@ -250,8 +254,9 @@ impl Schedules {
             events.push(Event::Fired { schedule: schedule.id, nominal, at, task, recovered, next });
             events.extend(failed);
         }
-        let ahead = self.planned_after(ctx.wall + MISSED, FIRED_AT_ONCE);
+        let ahead = self.planned_after(ctx.wall + MISSED, AT_ONCE);
         events.extend(ahead.filter_map(|schedule| planned_anew(schedule, ctx.wall)));
+        events.extend(self.outlived(ctx.wall, AT_ONCE).map(|schedule| Event::Forgotten { schedule }));
         if events.is_empty() {
             return self.wait_for_the_clock(ctx);
         }
@@ -430,6 +435,26 @@ pub(super) fn planned(mut schedule: Schedule, wall: Timestamp, keep: bool) -> Re
     }
     schedule.next_run = if schedule.one_time { schedule.moment } else { schedule.occurrence(wall)? };
     Ok(schedule)
+}
+
+/// What gave way goes first.
+fn after(gone: Vec<Event>, mut decision: Decision<Schedules>) -> Decision<Schedules> {
+    decision.events.splice(0..0, gone);
+    decision
+}
+
+fn too_many() -> Refusal {
+    Refusal::new(
+        Code::QueueFull,
+        format!("the swarm has {SCHEDULES} schedules, the most there may be; delete one first"),
+    )
+}
+
+fn too_long() -> Refusal {
+    let message = format!(
+        "the texts of the swarm's schedules would come to more than {TEXTS} bytes; delete a schedule or shorten its taskTemplate first"
+    );
+    Refusal::new(Code::QueueFull, message)
 }
 
 pub(super) fn stored(schedule: Schedule, event: impl FnOnce(Box<Schedule>) -> Event) -> Decision<Schedules> {

@@ -18,6 +18,10 @@ pub enum Event {
     Deleted {
         schedule: Uuid,
     },
+    /// A one-time schedule ran, and it is long ago or there was no more room.
+    Forgotten {
+        schedule: Uuid,
+    },
     /// An occurrence became a task.
     Fired {
         schedule: Uuid,

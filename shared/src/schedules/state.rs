@@ -12,6 +12,7 @@ use super::command::Create;
 use crate::code::Refusal;
 use crate::cron::Cron;
 use crate::id::Name;
+use crate::limits;
 use crate::time::Timestamp;
 use crate::wire;
 
@@ -25,6 +26,8 @@ pub struct Schedules {
     pub(super) wakes: BTreeSet<(Timestamp, Uuid)>,
     /// When each of those that recur was planned, by the wall clock of then.
     pub(super) plans: BTreeSet<(Timestamp, Uuid)>,
+    /// When each of those that are done ran, the longest ago first.
+    pub(super) done: BTreeSet<(Timestamp, Uuid)>,
     /// What the texts of all schedules come to, bytes.
     pub(super) bytes: usize,
     /// While the wall clock stands behind the entity's time: when to look again.
@@ -127,6 +130,11 @@ impl Schedule {
         self.one_time && self.last_run.is_some()
     }
 
+    /// When it ran, if it is done.
+    pub(super) fn done(&self) -> Option<(Timestamp, Uuid)> {
+        Some((self.last_run.filter(|_| self.is_done())?, self.id))
+    }
+
     /// When it was planned, if it recurs. Whatever plans it notes the time.
     pub(super) fn plan(&self) -> Option<(Timestamp, Uuid)> {
         (!self.one_time && self.next_run.is_some()).then_some((self.updated, self.id))
@@ -200,6 +208,7 @@ impl Schedules {
             ids: BTreeMap::new(),
             wakes: BTreeSet::new(),
             plans: BTreeSet::new(),
+            done: BTreeSet::new(),
             bytes: 0,
             look_again: Timestamp::ZERO,
         }
@@ -211,6 +220,7 @@ impl Schedules {
         self.ids.insert(schedule.name.clone(), schedule.id);
         self.wakes.extend(schedule.next_run.map(|at| (at, schedule.id)));
         self.plans.extend(schedule.plan());
+        self.done.extend(schedule.done());
         self.bytes += schedule.bytes();
         self.schedules.insert(schedule.id, schedule);
     }
@@ -223,6 +233,9 @@ impl Schedules {
         }
         if let Some(plan) = schedule.plan() {
             self.plans.remove(&plan);
+        }
+        if let Some(done) = schedule.done() {
+            self.done.remove(&done);
         }
         self.bytes -= schedule.bytes();
         Some(schedule)
@@ -240,7 +253,16 @@ impl Schedules {
         later.take(most).filter_map(|(_, id)| self.schedules.get(id))
     }
 
+    /// Those that are done and ran so long ago that nobody looks them up any more, so many at most.
+    pub(super) fn outlived(&self, wall: Timestamp, most: usize) -> impl Iterator<Item = Uuid> {
+        let old = self.done.iter().take_while(move |(at, _)| *at + limits::SCHEDULE_KEEP <= wall);
+        old.take(most).map(|(_, id)| *id)
+    }
+
+    /// The next moment at which something is due.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
-        self.wakes.first().map(|(at, _)| *at)
+        let wake = self.wakes.first().map(|(at, _)| *at);
+        let outlived = self.done.first().map(|(at, _)| *at + limits::SCHEDULE_KEEP);
+        wake.into_iter().chain(outlived).min()
     }
 }

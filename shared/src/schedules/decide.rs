@@ -12,8 +12,10 @@ use crate::caller::Caller;
 use crate::code::{Code, Refusal};
 use crate::cron::Cron;
 use crate::entity::{Ctx, Decision};
+use crate::json;
 use crate::limits;
 use crate::mutation::{self, Mutation};
+use crate::slice::Slice;
 use crate::time::Timestamp;
 use crate::which::Which;
 use crate::wire;
@@ -244,7 +246,8 @@ impl Schedules {
     /// planned by a clock that was ahead for a while. Forgets what ran long ago.
     fn tick_due(&self, ctx: &Ctx) -> Decision<Self> {
         let (mut events, mut effects) = (Vec::new(), Vec::new());
-        for schedule in self.due(ctx.wall, AT_ONCE) {
+        let mut slice = Slice::default();
+        for schedule in self.due(ctx.wall, AT_ONCE).take_while(|schedule| slice.takes(written(schedule))) {
             let Some(nominal) = schedule.next_run else { continue };
             let task = task_id(schedule.id, nominal);
             let recovered = ctx.wall.since(nominal) >= MISSED;
@@ -255,8 +258,10 @@ impl Schedules {
             events.extend(failed);
         }
         let ahead = self.planned_after(ctx.wall + MISSED, AT_ONCE);
+        let ahead = ahead.take_while(|schedule| slice.takes(written(schedule)));
         events.extend(ahead.filter_map(|schedule| planned_anew(schedule, ctx.wall)));
-        events.extend(self.outlived(ctx.wall, AT_ONCE).map(|schedule| Event::Forgotten { schedule }));
+        let outlived = self.outlived(ctx.wall, AT_ONCE).take_while(|_| slice.takes(0));
+        events.extend(outlived.map(|schedule| Event::Forgotten { schedule }));
         if events.is_empty() {
             return self.wait_for_the_clock(ctx);
         }
@@ -293,6 +298,12 @@ fn following(schedule: &Schedule, nominal: Timestamp, at: Timestamp) -> (Option<
             (None, Some(failed))
         }
     }
+}
+
+/// What a tick writes of a schedule that it fires or plans anew: its text stands in the head and in the body of its document,
+/// and in the task that is asked for or in the event.
+fn written(schedule: &Schedule) -> usize {
+    3 * json::length(schedule)
 }
 
 /// The schedule as it goes on from now. No occurrence comes twice: those that have fired are passed by.

@@ -24,6 +24,53 @@ fn a_tick_fires_so_many_and_the_next_one_the_others() {
 }
 
 #[test]
+fn a_tick_fires_as_many_as_one_commit_takes_however_long_their_texts_are() {
+    let mut bench = bench();
+    // A text takes more as JSON than it does in memory.
+    let longest = "\"".repeat(limits::TEXT);
+    for number in 0..27 {
+        let long = Create { task: longest.clone(), ..once(&format!("long {number}"), 5000) };
+        create(&mut bench, long).unwrap();
+    }
+    bench.now = bench.now + MINUTE;
+    let mut ticks = 0;
+    while bench.effects.len() < 27 {
+        let written = bench.weight(&Command::Tick);
+        assert!(written < limits::DECISION / 2, "{written} bytes");
+        bench.run(Command::Tick).unwrap();
+        ticks += 1;
+        let due = bench.entity.next_wake().unwrap() <= bench.now;
+        assert_eq!(due, bench.effects.len() < 27, "what is left is due at once");
+    }
+    assert_eq!(ticks, 3);
+}
+
+#[test]
+fn a_clock_that_was_ahead_is_made_up_for_by_as_many_ticks_as_it_takes() {
+    let mut bench = bench();
+    let longest = "x".repeat(limits::TEXT);
+    for number in 0..30 {
+        let long = Create { task: longest.clone(), ..cron(&format!("long {number}"), "@hourly") };
+        create(&mut bench, long).unwrap();
+    }
+    let begin = bench.now;
+    bench.now = begin + Duration::from_secs(365 * 86_400);
+    while bench.effects.len() < 30 {
+        bench.run(Command::Tick).unwrap();
+    }
+    bench.now = begin + MINUTE;
+    let ahead = |bench: &Bench<Schedules>| bench.entity.planned_after(bench.now + MINUTE, 100).count();
+    let mut ticks = 0;
+    while ahead(&bench) > 0 {
+        let written = bench.weight(&Command::Tick);
+        assert!(written < limits::DECISION / 2, "{written} bytes");
+        bench.run(Command::Tick).unwrap();
+        ticks += 1;
+    }
+    assert_eq!(ticks, 2);
+}
+
+#[test]
 fn the_texts_of_all_schedules_have_a_bound() {
     let mut bench = bench();
     let longest = "x".repeat(limits::TEXT);

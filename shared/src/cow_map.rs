@@ -40,26 +40,12 @@ impl<K: Ord, V: Clone> CowMap<K, V> {
 
     /// In the order of the keys, whatever is shared.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let (mut same, mut changed) = (self.shared.iter().peekable(), self.changes.iter().peekable());
-        std::iter::from_fn(move || {
-            loop {
-                let order = match (same.peek(), changed.peek()) {
-                    (Some((left, _)), Some((right, _))) => left.cmp(right),
-                    (Some(_), None) => Ordering::Less,
-                    (None, Some(_)) => Ordering::Greater,
-                    (None, None) => return None,
-                };
-                if order == Ordering::Less {
-                    return same.next();
-                }
-                if order == Ordering::Equal {
-                    same.next();
-                }
-                if let Some((key, Some(value))) = changed.next() {
-                    return Some((key, value));
-                }
-            }
-        })
+        merged(self.shared.iter(), self.changes.iter())
+    }
+
+    /// The same, from this key on.
+    pub(crate) fn from<'a>(&'a self, start: &K) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V> {
+        merged(self.shared.range(start..), self.changes.range(start..))
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
@@ -134,6 +120,56 @@ impl<K: Ord, V: Clone> CowMap<K, V> {
     }
 }
 
+/// What is shared and was not changed, and what it was changed to.
+fn merged<'a, K: Ord + 'a, V: 'a>(
+    same: impl Iterator<Item = (&'a K, &'a V)>,
+    changed: impl Iterator<Item = (&'a K, &'a Option<V>)>,
+) -> impl Iterator<Item = (&'a K, &'a V)> {
+    let (mut same, mut changed) = (same.peekable(), changed.peekable());
+    std::iter::from_fn(move || {
+        loop {
+            #[cfg(test)]
+            walked::step();
+            let order = match (same.peek(), changed.peek()) {
+                (Some((left, _)), Some((right, _))) => left.cmp(right),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return None,
+            };
+            if order == Ordering::Less {
+                return same.next();
+            }
+            if order == Ordering::Equal {
+                same.next();
+            }
+            if let Some((key, Some(value))) = changed.next() {
+                return Some((key, value));
+            }
+        }
+    })
+}
+
+/// How many entries of maps were walked over. Other than time it is the same wherever a test runs.
+#[cfg(test)]
+pub(crate) mod walked {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn step() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// By what is done in it.
+    pub(crate) fn by<T>(done: impl FnOnce() -> T) -> (usize, T) {
+        let before = STEPS.get();
+        let result = done();
+        (STEPS.get() - before, result)
+    }
+}
+
 impl<K: Ord, V: Clone + PartialEq> PartialEq for CowMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().all(|(key, value)| other.get(key) == Some(value))
@@ -187,6 +223,9 @@ mod tests {
             after.into_iter().for_each(|step| change(&mut map, &mut expected, step));
             prop_assert_eq!(&model(&map), &expected);
             prop_assert!((0..8).all(|key| map.get(&key) == expected.get(&key)));
+            for key in 0..8 {
+                prop_assert!(map.from(&key).eq(expected.range(key..)), "{:?} from {}", map, key);
+            }
             if let Some(copy) = copy {
                 prop_assert_eq!(&model(&copy), &expected_copy);
                 prop_assert_eq!(copy == map, expected_copy == expected);

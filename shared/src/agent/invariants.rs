@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::index::Index;
 use super::returned::Returned;
 use super::state::{Agent, CallRecord, Instance, Spill, State};
 use super::waits::WaitRecord;
@@ -25,6 +26,7 @@ pub(super) fn check(agent: &Agent) -> Result<(), String> {
     let named = named.filter_map(Returned::blob).count();
     let counted: u32 = agent.blobs.values().sum();
     rule(named == counted as usize, "each who names a blob is counted", counted)?;
+    rule(agent.index == Index::of(agent), "what is counted and in order is what there is", "index")?;
     let closed = agent.finished.values().all(CallRecord::is_over);
     rule(closed && !agent.calls.values().any(CallRecord::is_over), "calls are open or over", "calls")?;
     agent.calls.values().try_for_each(|call| check_call(agent, call))

@@ -12,6 +12,7 @@ mod due;
 mod effects;
 mod event;
 mod finished;
+mod index;
 mod invariants;
 mod returned;
 mod state;
@@ -23,6 +24,8 @@ use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
+
+use index::Index;
 
 pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
 pub use definition::{Defined, Definition, Standing, Terms};
@@ -78,6 +81,10 @@ impl Entity for Agent {
             other => return Err(document.corrupt(format!("an agent has no documents of type `{other}`"))),
         }
         Ok(())
+    }
+
+    fn restored(&mut self) {
+        self.index = Index::of(self);
     }
 
     fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {

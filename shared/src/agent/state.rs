@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::definition::{Defined, Definition, Standing, Terms};
 use super::finished::Finished;
+use super::index::Index;
 use super::returned::Returned;
 use super::waits::WaitRecord;
 use crate::cow_map::CowMap;
@@ -36,6 +37,7 @@ pub struct Agent {
     pub(super) letters: CowMap<Uuid, Letter>,
     /// How many instances and calls name each blob.
     pub(super) blobs: CowMap<Uuid, u32>,
+    pub(super) index: Index,
 }
 
 /// Why a run is wanted, most urgent first.
@@ -50,7 +52,8 @@ pub enum Class {
 }
 
 impl Class {
-    const ALL: [Class; 5] = [Class::Resumed, Class::Call, Class::Manual, Class::Webhook, Class::Schedule];
+    pub(super) const ALL: [Class; 5] =
+        [Class::Resumed, Class::Call, Class::Manual, Class::Webhook, Class::Schedule];
 
     /// The class that a wish has after waiting: it rises one class for each whole `step`. In the highest the oldest
     /// comes first, so that none starves, however many runs wait for events and wake.
@@ -405,6 +408,7 @@ impl Agent {
             files: None,
             letters: CowMap::default(),
             blobs: CowMap::default(),
+            index: Index::default(),
         }
     }
 
@@ -458,8 +462,7 @@ impl Agent {
 
     /// Calls that `instance` serves or will serve, and that are not over.
     pub(super) fn calls_at(&self, instance: &InstanceId) -> Vec<Uuid> {
-        let served = |call: &&CallRecord| call.callee.as_ref() == Some(instance);
-        self.calls.values().filter(served).map(|call| call.id).collect()
+        self.index.served_by(instance).collect()
     }
 
     /// Items whose runs were not told to start.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::definition::{Defined, Standing};
 use super::event::{DeadLetter, Event};
+use super::index::Part;
 use super::returned::Returned;
 use super::state::{Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Spill, State};
 use super::waits::WaitRecord;
@@ -245,6 +246,7 @@ impl Agent {
         self.remove_wait_of(id, changes);
         self.remove_item(id, changes);
         let Some(mut ended) = self.instances.remove(id) else { return };
+        self.index.move_run(None, Part::of(&ended), Part::default());
         self.let_go(ended.returned.as_ref(), changes);
         ended.state = State::Ended;
         ended.since = at;
@@ -268,6 +270,7 @@ impl Agent {
     fn forget(&mut self, id: &InstanceId, changes: &mut Changes) {
         self.remove_wait_of(id, changes);
         let Some(gone) = self.instances.remove(id) else { return };
+        self.index.move_run(None, Part::of(&gone), Part::default());
         self.let_go(gone.returned.as_ref(), changes);
         changes.delete(format!("instance/{id}"));
     }
@@ -282,12 +285,14 @@ impl Agent {
         let wanted = body::Wanted { source: &item.source, receipt: item.receipt };
         self.add_instance(instance, wanted, changes);
         changes.put_with(format_args!("queue/{}", item.instance), item, &body::Queued::new(&self.name, item));
+        self.index.enter(item, Part::of(instance));
         self.queue.insert(item.instance.clone(), item.clone());
     }
 
     fn add_instance(&mut self, instance: &Instance, more: impl Serialize, changes: &mut Changes) {
         let body = body::Run::new(&self.name, instance, more);
         changes.put_with(format_args!("instance/{}", instance.id), instance, &body);
+        self.index.move_run(None, Part::default(), Part::of(instance));
         self.instances.insert(instance.id.clone(), instance.clone());
     }
 
@@ -299,13 +304,16 @@ impl Agent {
         change: impl FnOnce(&mut Instance) -> M,
     ) {
         let Some(instance) = self.instances.get_mut(id) else { return };
+        let before = Part::of(instance);
         let more = change(instance);
+        self.index.move_run(self.queue.get(id), before, Part::of(instance));
         let body = body::Moved { state: instance.shown(), more };
         changes.put_with(format_args!("instance/{id}"), instance, &body);
     }
 
     fn remove_item(&mut self, instance: &InstanceId, changes: &mut Changes) {
-        if self.queue.remove(instance).is_some() {
+        if let Some(item) = self.queue.remove(instance) {
+            self.index.leave(&item);
             changes.delete(format!("queue/{instance}"));
         }
     }
@@ -313,17 +321,20 @@ impl Agent {
     fn add_call(&mut self, call: &CallRecord, depth: usize, at: Timestamp, changes: &mut Changes) {
         let body = body::Called::new(&self.name, call, depth, at);
         changes.put_with(format_args!("call/{}", call.id), call, &body);
+        self.index.serve(call);
         self.calls.insert(call.id, call.clone());
     }
 
     fn run_call(&mut self, call: Uuid, instance: &InstanceId, changes: &mut Changes) {
         let Some(record) = self.calls.get_mut(&call) else { return };
+        self.index.serve_no_more(record);
         let own = record.callee.replace(instance.clone()).filter(|own| own != instance);
         // An instance that waited serves it in place of the run that was queued for it.
         if let Some(own) = own.and_then(|own| self.instances.get(&own)) {
             record.chain.clone_from(&own.chain);
         }
         record.status = CallStatus::Running;
+        self.index.serve(record);
         let body = body::CallRuns { status: record.status, target_instance_id: instance };
         changes.put_with(format_args!("call/{call}"), record, &body);
     }
@@ -337,6 +348,7 @@ impl Agent {
         changes: &mut Changes,
     ) {
         let Some(mut record) = self.calls.remove(&call) else { return };
+        self.index.serve_no_more(&record);
         record.status = if error.is_some() { CallStatus::Error } else { CallStatus::Completed };
         record.value = value.cloned();
         self.hold(value, changes);

@@ -61,6 +61,7 @@ impl Draft<'_> {
     pub(super) fn cancel_call(&mut self, call: Uuid, instance: &InstanceId) -> Result<Reply, Refusal> {
         self.owned(call, instance)?;
         self.abandon(call, "the caller cancelled the call", Work::Stops);
+        self.bid_next();
         self.view(call)
     }
 
@@ -76,6 +77,7 @@ impl Draft<'_> {
         for call in calls {
             self.abandon(call, "the caller has ended", work);
         }
+        self.bid_next();
         Reply::Done
     }
 
@@ -168,7 +170,7 @@ impl Draft<'_> {
         self.push(Event::CallEnded { call, value, error, at });
     }
 
-    /// Fails a call that is not over.
+    /// Fails a call that is not over. What bids in place of a run that it drops, the caller says once.
     pub(super) fn abandon(&mut self, call: Uuid, reason: &str, work: Work) {
         let Some(record) = self.agent.calls.get(&call) else { return };
         let callee = record.callee.clone();

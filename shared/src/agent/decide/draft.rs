@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::agent::effects;
 use crate::agent::event::Event;
-use crate::agent::state::{Agent, Class, Instance, Item, State};
+use crate::agent::state::{Agent, Class, Instance, Item};
 use crate::agent::{CallRecord, Reply, WaitRecord};
 use crate::code::{Code, Refusal};
 use crate::entity::{Changes, Ctx, Decision, Effect};
@@ -76,19 +76,10 @@ impl<'a> Draft<'a> {
         self.ctx.token(last.map_or(1, |token| token.number + 1))
     }
 
-    /// Runs that have a slot or bid for their first one. Those that wake bid beside them, and the fleet keeps the scale:
-    /// an agent whose runs wake all the time would else never start what is queued.
-    pub(super) fn active(&self) -> usize {
-        let counts = |run: &&Instance| run.slot || (run.bid.is_some() && run.state == State::Queued);
-        self.agent.instances.values().filter(counts).count()
-    }
-
     /// Lets the most urgent queued runs bid while the scale allows.
     pub(super) fn bid_next(&mut self) {
-        while self.active() < self.agent.openings() {
-            let Some((id, class)) = self.next_item().map(|item| (item.instance.clone(), item.class)) else {
-                return;
-            };
+        let free = self.agent.openings().saturating_sub(self.agent.index.active());
+        for (id, class) in self.next_runs(free) {
             self.bid(&id, class);
         }
     }
@@ -117,13 +108,14 @@ impl<'a> Draft<'a> {
         self.push(Event::Requeued { instance: id.clone(), token });
     }
 
-    fn next_item(&self) -> Option<&Item> {
-        let waits = |item: &&Item| {
-            let instance = self.agent.instances.get(&item.instance);
-            instance.is_some_and(|instance| instance.state == State::Queued && instance.bid.is_none())
-        };
+    /// The most urgent runs behind those that bid. Of one class none is more urgent than who came before it.
+    fn next_runs(&self, most: usize) -> Vec<(InstanceId, Class)> {
+        let first = |class| self.agent.index.line(class).take(most);
+        let items = Class::ALL.into_iter().flat_map(first).filter_map(|(_, id)| self.agent.queue.get(id));
         let rank =
             |item: &&Item| (item.class.aged(self.now().since(item.at), crate::fleet::AGEING), item.number);
-        self.agent.queue.values().filter(waits).min_by_key(rank)
+        let mut next: Vec<&Item> = items.collect();
+        next.sort_by_key(rank);
+        next.into_iter().take(most).map(|item| (item.instance.clone(), item.class)).collect()
     }
 }

@@ -72,9 +72,9 @@ impl Draft<'_> {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        let bids = self.agent.openings().saturating_sub(self.active());
+        let bids = self.agent.openings().saturating_sub(self.agent.index.active());
         // What can bid at once does not wait in the queue.
-        self.waiting_items().count() >= self.agent.limits().work_queue + bids
+        self.agent.index.in_line() >= self.agent.limits().work_queue + bids
     }
 
     pub(super) fn item(
@@ -88,8 +88,7 @@ impl Draft<'_> {
         while self.agent.instances.contains_key(&instance) {
             instance = InstanceId::new(&self.agent.name, self.ctx.random());
         }
-        let number = self.agent.queue.values().map(|item| item.number + 1).max().unwrap_or_default();
-        let at = self.now();
+        let (number, at) = (self.agent.index.next_number(), self.now());
         Item { instance, number, class, source: source.to_owned(), receipt, at, input: input.into() }
     }
 
@@ -103,13 +102,13 @@ impl Draft<'_> {
     }
 
     /// Ends a run that has not started. Its call fails with `reason`; with `dead` any other item becomes a
-    /// dead letter.
+    /// dead letter. Whoever drops runs lets others bid once all are dropped: the next one may be dropped as well.
     pub(super) fn drop_queued(&mut self, id: &InstanceId, reason: &str, dead: Option<&str>) {
         let item = self.agent.queue.get(id).filter(|item| item.class != Class::Call).cloned();
         if let (Some(item), Some(dead)) = (item, dead) {
             self.dead_letter(item.class, &item.source, item.receipt, item.input.get(), dead);
         }
-        self.end(id, killed(reason));
+        self.close(id, killed(reason));
     }
 
     /// The last hand-made instance of an agent without definition has ended: nobody will serve its calls.
@@ -132,10 +131,9 @@ impl Draft<'_> {
         if !self.is_full() {
             return true;
         }
-        let evictable = self.waiting_items().filter(|item| item.class != Class::Call);
-        let Some(oldest) = evictable.min_by_key(|item| item.number).map(|item| item.instance.clone()) else {
-            return false;
-        };
+        let evictable = Class::ALL.into_iter().filter(|class| *class != Class::Call);
+        let oldest = evictable.filter_map(|class| self.agent.index.line(class).next()).min();
+        let Some(oldest) = oldest.map(|(_, run)| run.clone()) else { return false };
         self.drop_queued(&oldest, "it gave way to newer work in a full queue", Some(OVERFLOW));
         true
     }
@@ -146,16 +144,8 @@ impl Draft<'_> {
             let state = self.agent.instances.get(&item.instance).map(|instance| instance.state);
             item.class == Class::Schedule && item.source == source && state == Some(State::Queued)
         };
-        let found = self.agent.queue.values().find(same).filter(|_| class == Class::Schedule)?;
+        let found = (class == Class::Schedule).then(|| self.agent.queue.values().find(same)).flatten()?;
         Some(found.instance.clone())
-    }
-
-    /// Items behind those that bid.
-    fn waiting_items(&self) -> impl Iterator<Item = &Item> {
-        self.agent.queue.values().filter(|item| {
-            let instance = self.agent.instances.get(&item.instance);
-            instance.is_some_and(|instance| instance.state == State::Queued && instance.bid.is_none())
-        })
     }
 }
 

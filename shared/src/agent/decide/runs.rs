@@ -150,7 +150,7 @@ impl Draft<'_> {
             State::Stopping => instance.stop.clone().unwrap_or_else(|| failed("runner lost")),
             _ => failed(&format!("runner lost: {runner}")),
         };
-        self.end(&instance.id, exit);
+        self.close(&instance.id, exit);
     }
 
     /// The run is alive: its runner said so, or it did by making a call.
@@ -225,8 +225,14 @@ impl Draft<'_> {
         self.push(Event::Stopping { instance: id.clone(), token, exit, at });
     }
 
-    /// Ends an instance with everything that hangs on it, in one decision.
+    /// Ends an instance with everything that hangs on it, in one decision, and lets the next run bid.
     pub(super) fn end(&mut self, id: &InstanceId, exit: Exit) {
+        self.close(id, exit);
+        self.bid_next();
+    }
+
+    /// The same for one of many: others bid once all are closed.
+    pub(super) fn close(&mut self, id: &InstanceId, exit: Exit) {
         let Some(instance) = self.agent.instances.get(id).cloned() else { return };
         for call in self.agent.calls_at(id) {
             let result = match exit.end {
@@ -260,7 +266,6 @@ impl Draft<'_> {
         if instance.external {
             self.drop_unserved();
         }
-        self.bid_next();
     }
 }
 

@@ -15,6 +15,7 @@ use uuid::Uuid;
 impl Draft<'_> {
     pub(super) fn tick(&mut self) -> Reply {
         self.end_due(&mut Slice::default());
+        self.bid_next();
         Reply::Done
     }
 

@@ -3,6 +3,7 @@
 mod blobs;
 mod calls;
 mod letters;
+mod many;
 mod outlasting;
 mod queue;
 mod random;

@@ -150,6 +150,32 @@ async fn an_agent_that_is_paused_by_name_ends_its_run_and_starts_none_until_it_i
 }
 
 #[tokio::test]
+async fn an_agent_whose_runner_is_gone_is_removed_by_an_operator() -> Result<()> {
+    const RUNNER: &str = "SKEIN_RUNNER__ENABLED";
+    let stage = Stage::new(1)?.agent("worker", SUBSCRIBED, &[])?.start().await?;
+    refused(&stage, &["agent", "remove", "nobody"], 4, "no agent `nobody`").await?;
+    refused(&stage, &["agent", "remove", "worker"], 5, "would be defined again").await?;
+    stage.up().skein(&["agent", "pause", "worker"]).await?;
+    stage.up().skein(&["agent", "run", "worker"]).await?;
+
+    let stage = stage.terminate().await?.with_variable(RUNNER, "false").start().await?;
+    ensure!(rows(&stage, &["agent", "list"]).await?.len() == 1, "nobody has said that it is gone");
+    let removed = printed(&stage, &["agent", "remove", "worker"]).await?;
+    ensure!(removed["runsEnded"] == 0 && removed["newDeadLetters"] == 1, "{removed}");
+    ensure!(rows(&stage, &["agent", "list"]).await?.is_empty(), "it is still listed");
+    ensure!(stage.push("d-1", &event(1)).await?["matched"] == 0, "it is started by what it hears");
+    let letters = rows(&stage, &["dead-letters", "list"]).await?;
+    ensure!(letters.len() == 1 && letters[0]["reason"] == "agent_removed", "{letters:?}");
+    refused(&stage, &["agent", "remove", "worker"], 4, "no agent `worker`").await?;
+
+    // A runner that comes back with it defines it again; what was said of it still holds.
+    let stage = stage.terminate().await?.with_variable(RUNNER, "true").start().await?;
+    let listed = rows(&stage, &["agent", "list"]).await?;
+    ensure!(listed.len() == 1 && listed[0]["state"] == "paused", "{listed:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_run_that_asks_for_it_is_run_again_and_the_history_tells() -> Result<()> {
     let stage = Stage::new(2)?
         .agent("asks", "max_reruns = 1\n", &["request_rerun={}"])?

@@ -28,8 +28,12 @@ impl Admin {
         let who = self.changes_swarm(&request, swarm).await?;
         let wanted: Steer = order.parse()?;
         if !agent.is_empty() {
-            self.service.steer(&who, Uuid::now_v7(), &Name::parse(agent)?, wanted).await?;
-            return Ok(json!({ "agent": agent, "order": order }));
+            let more = self.service.steer(&who, Uuid::now_v7(), &Name::parse(agent)?, wanted).await?;
+            let mut done = json!({ "agent": agent, "order": order });
+            if let (Some(done), Value::Object(more)) = (done.as_object_mut(), more) {
+                done.extend(more);
+            }
+            return Ok(done);
         }
         if !matches!(wanted, Steer::Pause | Steer::Resume) {
             let problem = format!("agent: name the one to {order}; only pause and resume are for all");

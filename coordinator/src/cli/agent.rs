@@ -1,4 +1,4 @@
-//! `skein agent add|validate|list|show|history|logs|run|kill|pause|resume|enable|disable`
+//! `skein agent add|validate|list|show|history|logs|run|kill|pause|resume|enable|disable|remove`
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -65,6 +65,9 @@ pub(super) enum Agent {
     Enable(One),
     /// Take no more work. Of the queue calls fail and the rest become dead letters; what waits is ended, what runs goes on.
     Disable(One),
+    /// Remove an agent that no runner has any more: what runs is ended too, and nothing starts it. What a runner still has
+    /// goes by itself once it is taken out of that runner's folder of agents.
+    Remove(One),
 }
 
 impl Agent {
@@ -82,6 +85,7 @@ impl Agent {
             Agent::Resume(held) => held.run("resume").await,
             Agent::Enable(one) => steer(&one.common, one.name.as_str(), "enable").await,
             Agent::Disable(one) => steer(&one.common, one.name.as_str(), "disable").await,
+            Agent::Remove(one) => steer(&one.common, one.name.as_str(), "remove").await,
         }
     }
 }

@@ -351,6 +351,7 @@ mod tests {
             "skein agent resume --all",
             "skein agent enable lead",
             "skein agent disable lead --swarm build",
+            "skein agent remove lead",
             "skein agent history lead --limit 5",
             "skein costs --each --limit 5",
             "skein questions list --answered --limit 5",

@@ -306,6 +306,9 @@ async fn operators_act_and_are_told_what_came_of_it() {
         let answer = bed.act(&operator, deed, &fields).await;
         assert!(answer.text.contains(said), "{deed}: {}", answer.text);
     }
+    let remove = [("agent", "nobody"), ("order", "remove")];
+    let answer = bed.act(&operator, "steer-agent", &remove).await;
+    assert!(answer.text.contains("there is no agent"), "{}", answer.text);
     let observer = bed.session(Role::Observer).await;
     let answer = bed.act(&observer, "release-lock", &[("key", "file:///a")]).await;
     assert!(answer.text.contains("the role observer may not do this"), "{}", answer.text);

@@ -115,7 +115,7 @@ pub(super) async fn kill(
     done(format!("{instance} is being ended"))
 }
 
-/// Pauses, resumes, enables or disables an agent, or kills its runs.
+/// Pauses, resumes, enables, disables or removes an agent, or kills its runs.
 pub(super) async fn steer(
     State(gateway): State<Gateway>,
     Path((agent, order)): Path<(String, String)>,
@@ -128,7 +128,7 @@ pub(super) async fn steer(
         return granted(json!({ "success": true, "message": message, "killed": killed }));
     }
     let wanted: Steer = order.parse().map_err(|_| {
-        let text = format!("`{order}` is no order; use pause, resume, enable, disable or kill");
+        let text = format!("`{order}` is no order; use pause, resume, enable, disable, remove or kill");
         Problem::error(StatusCode::NOT_FOUND, text)
     })?;
     gateway.service.steer(&who, Uuid::now_v7(), &agent, wanted).await?;

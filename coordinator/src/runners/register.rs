@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::sessions::Grants;
 use crate::entity::{Entities, Request};
+use crate::service::removal;
 
 /// Agents that are defined at a time: one whose entity is slow holds up few others.
 const AT_A_TIME: usize = 16;
@@ -225,21 +226,13 @@ fn named(definition: &AgentDefinition) -> AgentName {
     AgentName { swarm: definition.swarm.clone(), name: definition.name.clone() }
 }
 
-/// Undefines an agent that its runner has no more, unless another one has it: its runs end, its queue becomes dead
-/// letters, and nothing starts it.
+/// Undefines an agent that its runner has no more, unless another one has it.
 async fn remove(entities: &Entities, fleet: &EntityKey, swarm: &Name, agent: &Name) -> Result<(), Refusal> {
     let command = fleet::Command::IsOffered { swarm: Some(swarm.clone()), agent: agent.clone() };
     if let fleet::Reply::Offered(true) = entities.ask::<Fleet>(fleet, Request::read(), command).await? {
         return Ok(());
     }
-    // First what would start it.
-    let command = triggers::Command::Subscribe { agent: agent.clone(), filters: Vec::new() };
-    entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
-    let command = schedules::Command::Follow { agent: agent.clone(), cron: None, zone: String::new() };
-    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
-    let key = EntityKey::agent(swarm, agent);
-    entities.ask::<Agent>(&key, Request::read(), agent::Command::Undefine).await?;
-    Ok(())
+    removal::undefine(entities, swarm, agent).await
 }
 
 /// Registers with the fleet. Gives the held instances that went to others.

@@ -27,6 +27,8 @@ pub enum Steer {
     Enable,
     /// It takes no work; what waits is ended, what runs goes on.
     Disable,
+    /// It is no agent any more, and all of its runs are ended.
+    Remove,
 }
 
 impl FromStr for Steer {
@@ -38,9 +40,10 @@ impl FromStr for Steer {
             "resume" => Ok(Self::Resume),
             "enable" => Ok(Self::Enable),
             "disable" => Ok(Self::Disable),
+            "remove" => Ok(Self::Remove),
             other => Err(Refusal::new(
                 Code::InvalidArgument,
-                format!("order: `{other}` is none; use pause, resume, enable or disable"),
+                format!("order: `{other}` is none; use pause, resume, enable, disable or remove"),
             )),
         }
     }
@@ -81,25 +84,29 @@ impl Service {
         Ok(shown)
     }
 
-    /// Steers one agent.
+    /// Steers one agent. Gives what more there is to say of it than that it was done: of one that is removed, what ended
+    /// with it.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent.
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent; `wrong_state` for one
+    /// that is to be removed while a runner has it.
     pub async fn steer(
         &self,
         who: &Principal,
         request: Uuid,
         agent: &Name,
         order: Steer,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Value, Refusal> {
         policy::require(who, Right::Administer)?;
         let command = match order {
             Steer::Pause => Command::SetPaused { paused: true },
             Steer::Resume => Command::SetPaused { paused: false },
             Steer::Enable => Command::SetEnabled { enabled: true },
             Steer::Disable => Command::SetEnabled { enabled: false },
+            Steer::Remove => return self.remove_agent(who, agent).await,
         };
-        self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
+        self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await?;
+        Ok(json!({}))
     }
 
     /// Starts a run by hand, with what it is to do if that is said. Gives its instance.
@@ -237,7 +244,7 @@ impl Service {
         }
     }
 
-    async fn agent_overview(&self, who: &Principal, agent: &Name) -> Result<Overview, Refusal> {
+    pub(super) async fn agent_overview(&self, who: &Principal, agent: &Name) -> Result<Overview, Refusal> {
         policy::require(who, Right::Read)?;
         match self.ask::<Agent>(&EntityKey::agent(&who.swarm, agent), Command::List).await? {
             Reply::Overview(overview) => Ok(*overview),
@@ -275,7 +282,7 @@ impl Service {
     }
 }
 
-fn no_agent(agent: &Name) -> Refusal {
+pub(super) fn no_agent(agent: &Name) -> Refusal {
     Refusal::new(Code::NotFound, format!("there is no agent `{agent}`; `skein agent list` names them"))
 }
 
@@ -355,11 +362,12 @@ mod tests {
             let refused = [
                 service.run_agent(&who, id, &agent, None).await.err(),
                 service.steer(&who, id, &agent, Steer::Disable).await.err(),
+                service.steer(&who, id, &agent, Steer::Remove).await.err(),
                 service.kill(&who, id, &agent, instance, String::new()).await.err(),
                 service.replay(&who, id, id).await.err(),
             ];
             let codes = refused.map(|refusal| refusal.map(|refusal| refusal.code));
-            assert_eq!(codes, [Some(code); 4], "{role:?}");
+            assert_eq!(codes, [Some(code); 5], "{role:?}");
         }
     }
 }

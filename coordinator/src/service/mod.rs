@@ -27,6 +27,7 @@ pub mod profiles;
 pub mod programs;
 pub mod questions;
 pub mod read;
+pub mod removal;
 pub mod scale;
 pub mod schedules;
 mod seen;

@@ -123,6 +123,9 @@ async fn agents_are_started_steered_and_ended() {
     }
     let (status, killed) = bed.control("/control/agents/worker/kill", Some(json!({}))).await;
     assert_eq!((status, &killed["killed"]), (200, &json!(0)), "{killed}");
+    assert_eq!(bed.control("/control/agents/worker/remove", Some(json!({}))).await.0, 200);
+    assert_eq!(bed.control("/control/status", None).await.1["agents"], json!([]));
+    assert_eq!(bed.control("/control/agents/worker/remove", Some(json!({}))).await.0, 404, "it is gone");
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! The engines of this runner as one: an agent with an image lives in a container, any other as processes.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -9,15 +12,25 @@ use super::docker::{Container, DockerEngine};
 use super::process::ProcessEngine;
 use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec};
 
+/// The first pause between looks for a Docker daemon that was not there at the start, and the longest: each is twice as
+/// long as the one before.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// Each instance's engine is told by its definition, and later by its handle.
 pub struct Engines {
     process: ProcessEngine,
-    docker: Result<DockerEngine, Failure>,
+    docker: OnceLock<DockerEngine>,
+    /// Why it was not there at the start, if it was not.
+    missing: Option<Failure>,
 }
 
 impl Engines {
     pub fn new(process: ProcessEngine, docker: Result<DockerEngine, Failure>) -> Self {
-        Self { process, docker }
+        match docker {
+            Ok(docker) => Self { process, docker: docker.into(), missing: None },
+            Err(problem) => Self { process, docker: OnceLock::new(), missing: Some(problem) },
+        }
     }
 
     /// Whether agents with such a container can run here.
@@ -25,24 +38,47 @@ impl Engines {
     /// # Errors
     /// A sentence for whoever wrote the definition.
     pub fn check(&self, container: Option<&Container>) -> Result<(), String> {
-        match (container, &self.docker) {
-            (Some(_), Err(problem)) => Err(format!(
-                "image: this runner cannot run containers: {problem}; start Docker and then the runner again, or give the program to run as `command` without `image`"
+        match (container, self.docker.get(), &self.missing) {
+            (Some(_), None, Some(problem)) => Err(format!(
+                "image: this runner cannot run containers: {problem}; it looks for Docker again until that is there, so start it, or give the program to run as `command` without `image`"
             )),
             _ => Ok(()),
         }
     }
 
+    /// Returns when there is a Docker daemon after all: it may have been started after the runner. A machine that never
+    /// has one is asked for little, and told nothing of it.
+    pub async fn find_docker(&self, mark: &str, launcher: &[OsString]) {
+        let mut pause = PAUSE;
+        let docker = loop {
+            tokio::time::sleep(pause).await;
+            match DockerEngine::connect(mark, launcher).await {
+                Ok(docker) => break docker,
+                Err(_) => pause = (pause * 2).min(LONGEST),
+            }
+        };
+        // A runner that holds a container does not start without Docker, and none was started since: what there is was
+        // left by a start that was cut short.
+        for stray in docker.list().await {
+            tracing::warn!(instance = stray, "ending a container that was left while Docker was not there");
+            if let Err(problem) = docker.sweep(&stray).await {
+                tracing::error!(instance = stray, %problem, "a container that was left was not ended");
+            }
+        }
+        self.docker.get_or_init(|| docker);
+        tracing::info!("Docker is there: agents with an image can run here from now on");
+    }
+
     /// Without Docker there is no container; a runner that holds one does not start.
     fn of(&self, in_container: bool) -> &dyn Engine {
-        match &self.docker {
-            Ok(docker) if in_container => docker,
+        match self.docker.get() {
+            Some(docker) if in_container => docker,
             _ => &self.process,
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &dyn Engine> {
-        let docker = self.docker.as_ref().ok().map(|docker| docker as &dyn Engine);
+        let docker = self.docker.get().map(|docker| docker as &dyn Engine);
         std::iter::once(&self.process as &dyn Engine).chain(docker)
     }
 }
@@ -106,7 +142,7 @@ impl Engine for Engines {
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
         // Containers first: their processes carry the marks that the other engine looks for.
-        if let Ok(docker) = &self.docker {
+        if let Some(docker) = self.docker.get() {
             docker.sweep(instance).await?;
         }
         self.process.sweep(instance).await

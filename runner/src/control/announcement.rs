@@ -22,7 +22,7 @@ pub(super) enum Occasion {
     Registers,
     /// It is registered through another stream, and has one more.
     Attaches,
-    /// Its agents have changed.
+    /// Its agents have changed, or its engines.
     Changed,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Announcement {
 }
 
 impl Runner {
-    /// The occasion on which a stream says that the agents have changed: one of the streams registers, for all.
+    /// The occasion on which a stream says that the agents or engines have changed: one of the streams registers, for all.
     pub(super) fn takes_turn(&self) -> Occasion {
-        let now = self.definitions.borrow().clone();
+        let now = (self.definitions.borrow().clone(), self.engines.borrow().clone());
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.as_ref() == Some(&now) {
             return Occasion::Attaches;
@@ -55,10 +55,11 @@ impl Runner {
     /// # Errors
     /// When the ledger cannot be read.
     pub(super) async fn announcement(&self, occasion: Occasion) -> Result<(Register, Announcement), Error> {
-        let definitions = self.definitions.borrow().clone();
+        let (definitions, engines) = (self.definitions.borrow().clone(), self.engines.borrow().clone());
         let attaches = occasion == Occasion::Attaches;
         if occasion == Occasion::Registers {
-            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(definitions.clone());
+            *self.told.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some((definitions.clone(), engines.clone()));
         }
         let ledger = self.instances.ledger();
         let announced = ledger.announced().await?;
@@ -82,7 +83,7 @@ impl Runner {
             group: self.config.group.to_string(),
             slots: self.config.slots,
             labels: self.labels(),
-            engines: self.engines.iter().map(|name| (*name).to_owned()).collect(),
+            engines: engines.into_iter().map(str::to_owned).collect(),
             swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
             agents: agents.collect(),
             held: held.into_iter().map(held_instance).collect(),

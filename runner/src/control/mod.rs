@@ -42,14 +42,17 @@ use stream::Control;
 /// How long a leaving runner waits until its last reports are acknowledged. The ledger keeps them.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// The engines that the runner has: Docker may come to them later.
+type EngineNames = Vec<&'static str>;
+
 /// What all control streams share.
 struct Runner {
     config: RunnerConfig,
     bearer: Bearer,
     definitions: watch::Receiver<Definitions>,
-    /// The agents as a stream has said last, or began to say.
-    told: std::sync::Mutex<Option<Definitions>>,
-    engines: Vec<&'static str>,
+    /// The agents and engines as a stream has said last, or began to say.
+    told: std::sync::Mutex<Option<(Definitions, EngineNames)>>,
+    engines: watch::Receiver<EngineNames>,
     isolation: Isolation,
     incarnation: u64,
     /// Tells its data folder from that of any other runner.
@@ -104,6 +107,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     };
     let mark = format!("{}-{identity}", config.name);
     let docker = DockerEngine::connect(&mark, &config.launcher).await;
+    let is_late = docker.is_err();
     if let Err(problem) = &docker {
         nothing_is_contained(&ledger, problem).await?;
     }
@@ -115,8 +119,9 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let definitions = agents.definitions;
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
     let definitions = watch::Sender::new(definitions);
+    let engines = watch::Sender::new(engine.names());
     let instances = Instances::new(Shared {
-        mark,
+        mark: mark.clone(),
         users,
         ledger,
         folders: folders.clone(),
@@ -136,7 +141,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let writers = Arc::clone(&instances);
     let runner = Runner {
         bearer,
-        engines: engine.names(),
+        engines: engines.subscribe(),
         isolation,
         definitions: definitions.subscribe(),
         told: std::sync::Mutex::default(),
@@ -155,6 +160,15 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(folders.tend(move || writers.live()));
+    if is_late {
+        let (late, launcher, read_again) =
+            (Arc::clone(&engine), runner.config.launcher.clone(), watch.again());
+        tasks.spawn(async move {
+            late.find_docker(&mark, &launcher).await;
+            engines.send_replace(late.names());
+            read_again();
+        });
+    }
     let checking = Arc::clone(&engine);
     tasks.spawn(watch.follow(definitions, move |known| checking.check(known.container.as_ref())));
     let result = Arc::new(runner).serve(shutdown).await;

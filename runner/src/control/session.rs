@@ -98,6 +98,8 @@ impl<'a> Session<'a> {
         let mut speakers = runner.speakers.changes();
         let mut definitions = runner.definitions.clone();
         definitions.mark_unchanged();
+        let mut engines = runner.engines.clone();
+        engines.mark_unchanged();
         let mut departure = runner.departure.subscribe();
         self.register().await?;
         let mut heartbeat = interval(self.lease / 3);
@@ -114,6 +116,7 @@ impl<'a> Session<'a> {
                 _ = reported.changed() => self.speak().await?,
                 _ = speakers.changed() => self.speak().await?,
                 Ok(()) = definitions.changed() => self.announce(runner.takes_turn()).await?,
+                Ok(()) = engines.changed() => self.announce(runner.takes_turn()).await?,
                 () = at(self.again) => self.announce(Occasion::Changed).await?,
                 Ok(()) = departure.changed() => self.depart()?,
                 _ = resend.tick() => seen = self.repeat(seen).await?,
@@ -141,7 +144,7 @@ impl<'a> Session<'a> {
         self.speak().await
     }
 
-    /// Says that the agents have changed. The answer is a welcome again.
+    /// Says that the agents or engines have changed. The answer is a welcome again.
     async fn announce(&mut self, occasion: Occasion) -> Result<(), Ended> {
         self.again = None;
         let (registration, announcement) = self.control.runner.announcement(occasion).await?;

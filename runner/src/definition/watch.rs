@@ -61,6 +61,15 @@ impl Watch {
         Self { agents: agents.to_owned(), allowed: allowed.to_vec(), changed, changes, watched: watched.ok() }
     }
 
+    /// Has the agents read anew though nothing in their folder has changed: more of them may be able to run here.
+    pub fn again(&self) -> impl Fn() + Send + use<> {
+        let changed = self.changed.clone();
+        move || {
+            // One that waits already is enough.
+            let _ = changed.try_send(());
+        }
+    }
+
     /// Reads the agents anew whenever something in their folder has changed, or another has taken its place. Those that
     /// `check` refuses cannot run here.
     pub async fn follow(

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -124,6 +125,16 @@ impl Stage {
     pub async fn terminate(mut self) -> Result<Self> {
         self.folder = Some(self.up.take().context("it does not run")?.terminate().await?);
         Ok(self)
+    }
+
+    /// Asks the node to end, and again while it waits for its agents. Gives how it ended.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ask_twice(mut self) -> Result<(Self, ExitStatus)> {
+        let (folder, status) = self.up.take().context("it does not run")?.ask_twice().await?;
+        self.folder = Some(folder);
+        Ok((self, status))
     }
 
     pub fn up(&self) -> &Up {

@@ -196,6 +196,17 @@ impl Up {
         Ok(self.folder)
     }
 
+    /// Asks the process to end, and once it has said what that takes, with another signal again. Gives how it ended.
+    pub async fn ask_twice(mut self) -> Result<(Folder, ExitStatus)> {
+        let id = self.program.id().context("the node has ended already")?;
+        process::signal(id, Signal::TERM)?;
+        let said = async || Ok(self.log()?.contains("asked again, it ends at once").then_some(()));
+        self.until("it has said what that takes", said).await?;
+        process::signal(id, Signal::INT)?;
+        let status = self.ended().await?;
+        Ok((self.folder, status))
+    }
+
     /// Waits until the process has ended by itself.
     pub async fn ended(&mut self) -> Result<ExitStatus> {
         tokio::time::timeout(START, self.program.wait()).await.context("the node goes on")?

@@ -1,4 +1,4 @@
-//! What systemd hears of a node and of a runner that it has started.
+//! What systemd hears of a node and of a runner that it has started, and what a node does that is told again to end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use skein_tests::process::{self, Signal};
+use skein_tests::stage::Stage;
 use skein_tests::up::{Folder, Up, binary};
 use tokio::net::UnixDatagram;
 use tokio::process::Command;
@@ -75,5 +76,24 @@ async fn a_node_may_have_as_many_files_open_as_its_system_allows() -> Result<()>
     let id = up.id().context("it has ended")?;
     let has = procfs::process::Process::new(id.cast_signed())?.limits()?.max_open_files;
     ensure!(format!("{:?}", has.soft_limit) == format!("{:?}", has.hard_limit), "{has:?}");
+    Ok(())
+}
+
+/// An operator who asks again does not want to wait for the agents.
+#[tokio::test]
+async fn a_node_that_is_asked_twice_ends_at_once_and_its_next_start_takes_over_what_runs() -> Result<()> {
+    let stage = Stage::new(1)?.agent("deaf", "grace = \"1h\"\n", &["deaf", "hold"])?;
+    // Longer than a test has: what ends it sooner is the second word.
+    let stage = stage.with_variable("SKEIN_LIMITS__DRAIN", "1h").start().await?;
+    let run = stage.run("deaf").await?;
+    stage.answer("deaf", "deaf").await?;
+    let (stage, status) = stage.ask_twice().await?;
+    ensure!(status.code() == Some(130), "it ended with {status}: {}", stage.log());
+    ensure!(stage.log().contains("asked again: it ends at once"), "it does not say why: {}", stage.log());
+    ensure!(!stage.processes(Some(&run)).is_empty(), "its agent ended with it");
+
+    let stage = stage.start().await?;
+    stage.becomes(&run, "running").await?;
+    ensure!(stage.log().matches("started instance").count() == 1, "it ran twice: {}", stage.log());
     Ok(())
 }

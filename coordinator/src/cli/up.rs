@@ -128,7 +128,7 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
     let node = tokio::select! {
         started = Box::pin(node::start(data, config, roles)) => started?,
         // Nobody was served yet: it ends as by a crash, which loses nothing.
-        () = signals.come() => return Ok(()),
+        _ = signals.come() => return Ok(()),
     };
     let endpoint = node.endpoint();
     if roles.coordinator {

@@ -8,6 +8,9 @@ use tracing::info;
 
 use super::start::{Node, StartError};
 
+/// What a shell adds to the number of the signal that has ended a program.
+const BY_SIGNAL: i32 = 128;
+
 /// The runner needs a moment to report the ends of its instances.
 const RUNNER: Duration = Duration::from_secs(15);
 
@@ -27,10 +30,16 @@ impl Signals {
     }
 
     /// Waits until one comes.
-    pub async fn come(&mut self) {
+    pub async fn come(&mut self) -> SignalKind {
         tokio::select! {
-            _ = self.terminate.recv() => info!("asked to stop"),
-            _ = self.interrupt.recv() => info!("interrupted"),
+            _ = self.terminate.recv() => {
+                info!("asked to stop");
+                SignalKind::terminate()
+            }
+            _ = self.interrupt.recv() => {
+                info!("interrupted");
+                SignalKind::interrupt()
+            }
         }
     }
 }
@@ -38,18 +47,33 @@ impl Signals {
 impl Node {
     /// Serves until a signal comes, or until a part fails; then drains. Whoever has started the process hears of both.
     ///
+    /// Whoever sends another signal does not want to wait for that: the process ends where it is, which loses no more than
+    /// a crash does, and what still runs is taken over by its next start.
+    ///
     /// # Errors
     /// When a part failed.
     pub async fn run(self, mut signals: Signals, supervisor: &Supervisor) -> Result<(), StartError> {
         supervisor.is_ready();
         tokio::select! {
-            () = signals.come() => {}
+            _ = signals.come() => {}
             () = self.runner.stop().cancelled() => {}
             () = self.tasks.stop().cancelled() => {}
             () = self.leases.stop().cancelled() => {}
         }
         supervisor.is_stopping();
-        self.stop().await
+        info!(
+            "it ends its agents and what is under way first; asked again, it ends at once and leaves them to its next start"
+        );
+        // Kept to the very end of the process: it has the data directory, which nobody else may open before.
+        let mut stopping = Box::pin(self.stop());
+        tokio::select! {
+            stopped = &mut stopping => stopped,
+            again = signals.come() => {
+                // The log has no time left to be written.
+                eprintln!("skein: asked again: it ends at once, and what still runs is left to the next start");
+                std::process::exit(BY_SIGNAL + again.as_raw_value())
+            }
+        }
     }
 
     /// Takes no new work, finishes what is in flight, and lets go of the data directory.

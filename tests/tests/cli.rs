@@ -86,6 +86,15 @@ async fn refusals_have_their_exit_code_and_say_what_to_do() -> Result<()> {
     Ok(())
 }
 
+/// Dead letters are what agents were to do; those of a node are none.
+#[tokio::test]
+async fn a_status_names_effects_that_were_given_up_as_what_they_are() -> Result<()> {
+    let up = Up::start().await?;
+    let status: Value = serde_json::from_str(&up.skein(&["status", "--json"]).await?)?;
+    ensure!(status["effectsGivenUp"] == 0 && status.get("deadLetters").is_none(), "{status}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn without_a_node_or_its_token_commands_say_so() -> Result<()> {
     let up = Up::start().await?;

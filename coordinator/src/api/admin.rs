@@ -114,7 +114,7 @@ impl Admin {
             "swarms": entities.swarms().await?,
             "runners": self.sessions.names(),
             "entities": node["entities"],
-            "deadLetters": node["deadLetters"],
+            "effectsGivenUp": node["effectsGivenUp"],
             "projectionLag": node["projectionLag"],
             "alarms": node["alarms"],
         }))

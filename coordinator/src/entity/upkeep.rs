@@ -117,7 +117,7 @@ impl Entities {
     ///
     /// # Errors
     /// `unavailable` when the store cannot be read.
-    pub async fn dead_letters(&self, limit: usize) -> Result<usize, Refusal> {
+    pub async fn effects_given_up(&self, limit: usize) -> Result<usize, Refusal> {
         let letters = self.shared().store.dead_letters(0, limit).await;
         letters
             .map(|letters| letters.len())

@@ -325,7 +325,7 @@ async fn what_nobody_takes_in_for_seven_days_becomes_a_dead_letter() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     tokio::time::advance(EFFECT_EXPIRY - Duration::from_secs(120)).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(node.entities.dead_letters(10).await.unwrap(), 0, "not a moment sooner");
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0, "not a moment sooner");
 
     tokio::time::advance(Duration::from_secs(60)).await;
     left(&node, 0).await;
@@ -350,5 +350,5 @@ async fn effects_for_an_entity_that_cannot_be_loaded_wait_for_its_repair() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     pumping.end().await;
     assert_eq!(node.store.contents().outbox_len(), 1);
-    assert_eq!(node.entities.dead_letters(10).await.unwrap(), 0);
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
 }

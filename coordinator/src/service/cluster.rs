@@ -72,7 +72,7 @@ impl Service {
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "entities": self.entities.in_memory().len(),
-            "deadLetters": self.entities.dead_letters(1000).await?,
+            "effectsGivenUp": self.entities.effects_given_up(1000).await?,
             "projectionLag": self.entities.shared().projection.lag(),
             "alarms": shown(&self.entities.shared().alarms),
         }))

@@ -82,7 +82,7 @@ async fn operators_part(console: &Console, who: &Principal) -> Result<(Value, Ve
     if letters > 0 {
         troubles.push(json!({ "text": format!("{letters} runs were given up"), "page": "deliveries" }));
     }
-    if let Some(effects) = node["deadLetters"].as_u64().filter(|effects| *effects > 0) {
+    if let Some(effects) = node["effectsGivenUp"].as_u64().filter(|effects| *effects > 0) {
         troubles
             .push(json!({ "text": format!("{effects} effects could not be delivered"), "page": "cluster" }));
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use skein_coordinator::config::Workspace as Settings;
 use skein_coordinator::slack::{Content, Download, Error, LARGEST, Post, Workspace};
 use skein_shared::slack::Thread;
+use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use skein_tests::mcp::Client;
 use skein_tests::slack::{APP, BOT, Slack, Trouble, event, next_letter};
@@ -38,7 +39,7 @@ fn texts(messages: &[Value]) -> Vec<&str> {
 async fn every_method_is_called_as_slack_wants_it() -> Result<()> {
     let (slack, workspace) = workspace().await?;
     let first = slack.says("C1", "U1", "hello & <all>", None);
-    let reply = workspace.post(&post("C1", Some(&first), "hi"), ID).await?;
+    let reply = workspace.post(&post("C1", Some(&first), "hi"), ID, None).await?;
     ensure!(slack.written("C1")[1]["ts"] == reply.as_str());
     let thread = workspace.thread("C1", &first, 20).await?;
     ensure!(texts(&thread.messages) == ["hello & <all>", "hi"] && !thread.more, "{thread:?}");
@@ -51,9 +52,10 @@ async fn every_method_is_called_as_slack_wants_it() -> Result<()> {
     ensure!(workspace.user("U1").await?["profile"]["display_name"] == "Ada");
     ensure!(workspace.identity().await?["user_id"] == "UBOT");
     ensure!(workspace.connection().await?.scheme() == "ws");
-    let file = workspace
-        .upload("notes.txt", Bytes::from_static(b"words").into(), "C1", Some(&first), Some("here"))
-        .await?;
+    let file = workspace.put("notes.txt", Bytes::from_static(b"words").into()).await?;
+    ensure!(!workspace.is_shown(&file, "C1").await?);
+    workspace.show(&file, "notes.txt", "C1", Some(&first), Some("here")).await?;
+    ensure!(workspace.is_shown(&file, "C1").await? && !workspace.is_shown(&file, "C2").await?);
     let down = workspace.file(&file).await;
     ensure!(matches!(down, Err(Error::Garbled { .. })), "an upload has no address yet: {down:?}");
     slack.has_file("F9", "data.txt", b"content");
@@ -67,11 +69,11 @@ async fn every_method_is_called_as_slack_wants_it() -> Result<()> {
 async fn what_slack_refuses_is_said_in_its_words() -> Result<()> {
     let (_slack, workspace) = workspace().await?;
     let refusal = |outcome: Result<String, Error>| outcome.unwrap_err().refusal();
-    let outside = refusal(workspace.post(&post("C2", None, "x"), ID).await);
+    let outside = refusal(workspace.post(&post("C2", None, "x"), ID, None).await);
     ensure!(outside.code == Code::Forbidden && outside.message.contains("invite the bot"), "{outside:?}");
-    let nowhere = refusal(workspace.post(&post("C9", None, "x"), ID).await);
+    let nowhere = refusal(workspace.post(&post("C9", None, "x"), ID, None).await);
     ensure!(nowhere.code == Code::NotFound && nowhere.detail["slack"] == "channel_not_found", "{nowhere:?}");
-    let long = refusal(workspace.post(&post("C1", None, &"x".repeat(40_001)), ID).await);
+    let long = refusal(workspace.post(&post("C1", None, &"x".repeat(40_001)), ID, None).await);
     ensure!(long.code == Code::TooLarge, "{long:?}");
     Ok(())
 }
@@ -127,7 +129,7 @@ async fn who_may_speak_is_looked_up_and_a_token_that_is_not_good_is_no_answer() 
 async fn a_limit_is_waited_for_as_long_as_it_makes_sense() -> Result<()> {
     let (slack, workspace) = workspace().await?;
     slack.trouble("chat.postMessage", Trouble::Limited(1));
-    workspace.post(&post("C1", None, "once"), ID).await?;
+    workspace.post(&post("C1", None, "once"), ID, None).await?;
     ensure!(slack.written("C1").len() == 1);
     slack.trouble("users.info", Trouble::Limited(3600));
     let refusal = workspace.user("U1").await.unwrap_err().refusal();
@@ -143,18 +145,113 @@ async fn a_limit_is_waited_for_as_long_as_it_makes_sense() -> Result<()> {
 async fn what_slack_may_have_got_is_not_posted_twice() -> Result<()> {
     let (slack, workspace) = workspace().await?;
     let thread = slack.says("C1", "U1", "do it", None);
-    let answer = post("C1", Some(&thread), "done");
-    slack.trouble("chat.postMessage", Trouble::AnswerLost);
-    let refusal = workspace.post_once(&answer, ID).await.unwrap_err().refusal();
-    ensure!(refusal.code == Code::Unknown, "{refusal:?}");
-    let ts = workspace.post_once(&answer, ID).await?;
-    let written = slack.written("C1");
-    ensure!(written.len() == 2 && written[1]["ts"] == ts.as_str(), "{written:?}");
-    workspace.post_once(&answer, Uuid::from_u128(8)).await?;
-    ensure!(slack.written("C1").len() == 3, "another message with the same words is another message");
+    let since = Timestamp(thread.split('.').next().unwrap().parse::<u64>()? * 1000);
+    for (id, thread) in [(ID, Some(thread.as_str())), (Uuid::from_u128(9), None)] {
+        let answer = post("C1", thread, "done");
+        let before = slack.written("C1").len();
+        slack.trouble("chat.postMessage", Trouble::AnswerLost);
+        let refusal = workspace.post(&answer, id, Some(since)).await.unwrap_err().refusal();
+        ensure!(refusal.code == Code::Unknown, "{refusal:?}");
+        let ts = workspace.post(&answer, id, Some(since)).await?;
+        let written = slack.written("C1");
+        ensure!(written.len() == before + 1 && written[before]["ts"] == ts.as_str(), "{written:?}");
+        workspace.post(&answer, Uuid::new_v5(&id, b"another"), Some(since)).await?;
+        let written = slack.written("C1").len();
+        ensure!(written == before + 2, "another message with the same words is another message");
+    }
     // What only reads is asked again.
     slack.trouble("conversations.history", Trouble::Broken);
-    ensure!(workspace.history("C1", 10).await?.messages.len() == 1);
+    ensure!(workspace.history("C1", 10).await?.messages.len() == 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_that_is_on_its_way_is_waited_for_by_its_repeat() -> Result<()> {
+    let (slack, workspace) = workspace().await?;
+    let thread = slack.says("C1", "U1", "do it", None);
+    for thread in [Some(thread.as_str()), None] {
+        let before = slack.written("C1").len();
+        let (id, other) = (Uuid::now_v7(), Uuid::now_v7());
+        let (answer, another) = (post("C1", thread, "done"), post("C1", thread, "another"));
+        slack.holds_back();
+        slack.trouble("chat.postMessage", Trouble::Late);
+        tokio::select! {
+            posted = workspace.post(&answer, id, Some(Timestamp::ZERO)) => anyhow::bail!("nobody has answered it: {posted:?}"),
+            () = slack.until_late(1) => {}
+        }
+        // The same call again. Were it not to wait, it would be there by the time that another one is.
+        let meanwhile = async {
+            workspace.post(&another, other, Some(Timestamp::ZERO)).await?;
+            let written = slack.written("C1").len();
+            slack.lets_go();
+            anyhow::Ok(written)
+        };
+        let (again, written) = tokio::join!(workspace.post(&answer, id, Some(Timestamp::ZERO)), meanwhile);
+        ensure!(
+            written? == before + 1 && slack.written("C1").len() == before + 2,
+            "{:?}",
+            slack.written("C1")
+        );
+        let ts = again?;
+        ensure!(slack.written("C1").iter().any(|one| one["ts"] == ts.as_str() && one["text"] == "done"));
+    }
+    Ok(())
+}
+
+/// The call may have been carried out, and its caller is told where to look.
+async fn require_unknown(agent: &Client, tool: &str, call: &Value) -> Result<()> {
+    let refusal = agent.call(tool, call.clone()).await.unwrap_err().to_string();
+    ensure!(refusal.contains("outcome_unknown") && refusal.contains("the channel"), "{refusal}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_agent_sends_again_under_its_key_is_there_once() -> Result<()> {
+    let slack = Slack::start().await?;
+    let up = node(&slack).await?;
+    let (lead, _) = agents(&up).await?;
+    let post = json!({"channelId": "C1", "message": "news", "idempotency_key": "k1"});
+    let file =
+        json!({"channelId": "C1", "content": "d29yZHM=", "filename": "a.txt", "idempotency_key": "k2"});
+    for (tool, call, method, id) in [
+        ("slack-post", post, "chat.postMessage", "messageTs"),
+        ("slack-upload-file", file.clone(), "files.completeUploadExternal", "fileId"),
+    ] {
+        let (before, looks) = (slack.written("C1").len(), slack.calls("conversations.history").len());
+        slack.trouble(method, Trouble::AnswerLost);
+        require_unknown(&lead, tool, &call).await?;
+        ensure!(slack.calls("conversations.history").len() == looks, "who sends first does not look");
+        for _ in 0..2 {
+            let again = lead.call(tool, call.clone()).await?;
+            let written = slack.written("C1");
+            ensure!(again["success"] == true && written.len() == before + 1, "{again} {written:?}");
+            ensure!(
+                [&written[before]["ts"], &written[before]["files"][0]["id"]].contains(&&again[id]),
+                "{again}"
+            );
+        }
+    }
+
+    // Whether people see a file that Slack shows nowhere is for the agent to find out.
+    let keyed = |key: &str| {
+        let mut call = file.clone();
+        call["idempotency_key"] = json!(key);
+        call
+    };
+    slack.trouble("files.completeUploadExternal", Trouble::Broken);
+    for _ in 0..2 {
+        require_unknown(&lead, "slack-upload-file", &keyed("k3")).await?;
+    }
+    let before = slack.written("C1").len();
+    ensure!(lead.call("slack-upload-file", keyed("k4")).await?["success"] == true);
+    ensure!(slack.written("C1").len() == before + 1);
+    // By its name a channel can be written to and not read.
+    let named = json!({"channelId": "#general", "message": "hello", "idempotency_key": "k5"});
+    slack.trouble("chat.postMessage", Trouble::AnswerLost);
+    for _ in 0..2 {
+        require_unknown(&lead, "slack-post", &named).await?;
+    }
+    ensure!(slack.written("C1").len() == before + 2);
     Ok(())
 }
 
@@ -194,7 +291,7 @@ async fn files_and_the_token_go_between_us_and_slack_alone() -> Result<()> {
     ensure!(refused(workspace.download(&format!("{own}F2")).await) == Code::Forbidden);
     ensure!(refused(workspace.download(&format!("{own}F3")).await) == Code::NotFound);
     let large = Content { length: LARGEST + 1, parts: stream::empty().boxed() };
-    let large = workspace.upload("large", large, "C1", None, None).await;
+    let large = workspace.put("large", large).await;
     ensure!(matches!(large, Err(Error::TooLarge(_))) && slack.calls("files.getUploadURLExternal").is_empty());
     Ok(())
 }
@@ -204,7 +301,7 @@ async fn a_file_that_cannot_be_read_to_its_end_is_not_sent() -> Result<()> {
     let (slack, workspace) = workspace().await?;
     let gone = Refusal::new(Code::Unavailable, "the runner has gone");
     let parts = stream::iter([Ok(Bytes::from_static(b"half")), Err(gone.clone())]).boxed();
-    let sent = workspace.upload("half", Content { length: 8, parts }, "C1", None, None).await;
+    let sent = workspace.put("half", Content { length: 8, parts }).await;
     ensure!(sent.as_ref().err() == Some(&Error::Given(gone)), "{sent:?}");
     ensure!(slack.calls("files.completeUploadExternal").is_empty() && slack.written("C1").is_empty());
     Ok(())

@@ -1,16 +1,21 @@
 //! What agents say to people in Slack, and read of what they wrote.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
+use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::slack::mrkdwn;
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
-use super::Service;
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::slack::{Error, Post, Workspace};
+
+/// How long ago a repeat may have posted a message: as long as its key is known, and what Slack's clock may differ.
+const EARLIER: Duration = limits::REPLY_KEEP.saturating_add(Duration::from_secs(300));
 
 /// What names a thread: a message of the caller's inbox, a task, or a channel, which only the lead may name.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +72,8 @@ impl Service {
         Ok(place)
     }
 
-    /// Posts a message of its own in a channel, and gives its time stamp. Only the lead does.
+    /// Posts a message of its own in a channel, and gives its time stamp. Only the lead does. `repeats` as of a reply; only
+    /// a repeat looks for what is there, for Slack takes messages for more channels than it lets the bot read.
     ///
     /// # Errors
     /// `forbidden`, `slack_not_configured`, and what Slack says.
@@ -77,12 +83,33 @@ impl Service {
         request: Uuid,
         channel: &str,
         text: &str,
+        repeats: bool,
     ) -> Result<String, Refusal> {
         self.require_member(who).await?;
         self.require_lead(who).await?;
         let workspace = self.slack.require(&who.swarm)?;
         let place = Place { channel: channel.to_owned(), thread: None };
-        self.slack_say(who, workspace, request, &place, text, false).await
+        let mut may_be_there = false;
+        if repeats {
+            let attempt = Uuid::now_v7().to_string();
+            may_be_there = self.first_attempt(who, request, attempt.clone()).await? != attempt;
+        }
+        self.slack_say(who, workspace, request, &place, text, may_be_there).await
+    }
+
+    /// Notes that a request is about to post something, under an id of this try, and gives the one that its first try has
+    /// noted. It is noted before anything is sent: so a repeat knows that there may be something, whichever node it comes to.
+    pub(super) async fn first_attempt(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        attempt: String,
+    ) -> Result<String, Refusal> {
+        let command = inboxes::Command::Post { agent: who.agent, attempt };
+        match self.change::<Inboxes>(&who.entity(Kind::Inboxes), request, command).await? {
+            inboxes::Reply::Posts { attempt } => Ok(attempt),
+            _ => Err(unexpected("the inboxes")),
+        }
     }
 
     /// # Errors
@@ -168,7 +195,7 @@ impl Service {
         request: Uuid,
         place: &Place,
         text: &str,
-        repeats: bool,
+        may_be_there: bool,
     ) -> Result<String, Refusal> {
         let member = self.body(&who.entity(Kind::Pool), &format!("member/{}", who.agent)).await?;
         let name = member.as_ref().and_then(|member| member["name"].as_str());
@@ -181,11 +208,8 @@ impl Service {
             name,
             icon: Some(if lead { ":crown:" } else { ":robot_face:" }),
         };
-        let posted = match repeats {
-            true => workspace.post_once(&post, request).await,
-            false => workspace.post(&post, request).await,
-        };
-        posted.map_err(Error::refusal)
+        let earlier = may_be_there.then(|| self.clock().wall() - EARLIER);
+        workspace.post(&post, request, earlier).await.map_err(Error::refusal)
     }
 }
 

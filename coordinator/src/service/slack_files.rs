@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::slack::Address;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::slack::{Content, Download, Error};
+use crate::slack::{self, Content, Download, Error, Workspace};
 
 /// How long an instance is left alone whose runner gave no answer, before it is asked for the same part once more.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
@@ -65,15 +65,20 @@ pub struct Kept {
 }
 
 impl Service {
-    /// Puts a file into a thread or channel, and gives its id.
+    /// Puts a file into a thread or channel, and gives its id. With `repeats` the same request may come again, and a file
+    /// that people see already is not shown to them a second time. Slack cannot be asked for a request; so the file that
+    /// is about to be shown is noted under it.
     ///
     /// # Errors
-    /// Of the address first, then of the file, `slack_not_configured`, and what Slack says.
+    /// Of the address first, then of the file, `slack_not_configured`, and what Slack says; `outcome_unknown` when an
+    /// earlier try of the request may have shown it.
     pub async fn slack_upload(
         &self,
         who: &Principal,
+        request: Uuid,
         address: &Address,
         parcel: Parcel,
+        repeats: bool,
     ) -> Result<String, Refusal> {
         let place = self.slack_place(who, address).await?;
         let (content, name) = match parcel.file {
@@ -87,10 +92,16 @@ impl Service {
         let name = name.filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| invalid("filename: say what the content shall be called"))?;
         let workspace = self.slack.require(&who.swarm)?;
-        let thread = place.thread.as_deref();
-        let uploaded =
-            workspace.upload(&name, content, &place.channel, thread, parcel.comment.as_deref()).await;
-        uploaded.map_err(Error::refusal)
+        let file = workspace.put(&name, content).await.map_err(Error::refusal)?;
+        if repeats {
+            let first = self.first_attempt(who, request, file.clone()).await?;
+            if first != file {
+                return seen_already(workspace, first, &place.channel).await;
+            }
+        }
+        let (thread, comment) = (place.thread.as_deref(), parcel.comment.as_deref());
+        let shown = workspace.show(&file, &name, &place.channel, thread, comment).await;
+        shown.map(|()| file).map_err(Error::refusal)
     }
 
     /// Fetches a file of Slack's, and keeps it in the caller's instance.
@@ -221,6 +232,20 @@ impl Service {
             false => Ok(outcome.text),
         }
     }
+}
+
+/// The file that an earlier try of a request was about to show, if people see it.
+async fn seen_already(workspace: &Workspace, file: String, channel: &str) -> Result<String, Refusal> {
+    for pause in [Duration::ZERO, slack::SHOWN] {
+        tokio::time::sleep(pause).await;
+        if workspace.is_shown(&file, channel).await.map_err(Error::refusal)? {
+            return Ok(file);
+        }
+    }
+    let problem = format!(
+        "this was sent before under the same idempotency_key, as file {file}, and Slack does not say whether it is there; look at the channel first, and if it is not there send it with another key"
+    );
+    Err(Refusal::new(Code::Unknown, problem))
 }
 
 /// A file on its way into an instance.

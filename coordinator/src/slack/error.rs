@@ -19,6 +19,9 @@ pub enum Error {
     /// It was sent, and nobody knows what became of it.
     #[error("Slack gave no answer to {method}: {problem}")]
     Unanswered { method: &'static str, problem: String },
+    /// It may be there from an earlier try, and the bot may not look.
+    #[error("this was sent before, and the bot cannot see whether it is there: {0}")]
+    Unseen(String),
     #[error("Slack's answer to {method} cannot be read: {problem}")]
     Garbled { method: &'static str, problem: String },
     #[error("{0} is not one of Slack's hosts, so it gets no token and no file")]
@@ -39,6 +42,14 @@ fn needs(scope: &Option<String>) -> String {
 }
 
 impl Error {
+    /// What keeps us from seeing whether something is there says nothing about that.
+    pub(super) fn unseen(self) -> Self {
+        match self {
+            Error::Refused { .. } => Error::Unseen(self.to_string()),
+            problem => problem,
+        }
+    }
+
     /// Whether there is nobody of that id, as far as the app is shown people.
     pub(crate) fn is_unknown_person(&self) -> bool {
         matches!(self, Error::Refused { error, .. } if ["user_not_found", "user_not_visible"].contains(&error.as_str()))
@@ -116,6 +127,12 @@ impl Error {
             Error::Unanswered { .. } => Refusal::new(
                 Code::Unknown,
                 format!("{sentence}; read the channel before you send it again, for it may be there"),
+            ),
+            Error::Unseen(_) => Refusal::new(
+                Code::Unknown,
+                format!(
+                    "{sentence}; look at the channel first, and if it is not there send it with another idempotency_key"
+                ),
             ),
             Error::Garbled { .. } => Refusal::new(Code::Unavailable, sentence).retry_after(5000),
             Error::Foreign(_) => Refusal::new(Code::Forbidden, sentence),

@@ -72,18 +72,11 @@ impl Download {
 }
 
 impl Workspace {
-    /// Puts a file into a channel, or into a thread of it, and gives its id.
+    /// Puts a file up, where nobody sees it before it is shown, and gives its id.
     ///
     /// # Errors
     /// `too_large`, what Slack says, and why the content could not be had.
-    pub async fn upload(
-        &self,
-        name: &str,
-        content: Content,
-        channel: &str,
-        thread: Option<&str>,
-        comment: Option<&str>,
-    ) -> Result<String, Error> {
+    pub async fn put(&self, name: &str, content: Content) -> Result<String, Error> {
         let Content { length, parts } = content;
         if length > LARGEST {
             return Err(Error::TooLarge(LARGEST));
@@ -107,14 +100,44 @@ impl Workspace {
             None => failure.of(UPLOAD),
         })?;
         require_success(UPLOAD, &answer)?;
+        Ok(file.to_owned())
+    }
+
+    /// Shows people in a channel, or in a thread of it, a file that was put up.
+    ///
+    /// # Errors
+    /// What Slack says; `outcome_unknown` when it may be there.
+    pub async fn show(
+        &self,
+        file: &str,
+        name: &str,
+        channel: &str,
+        thread: Option<&str>,
+        comment: Option<&str>,
+    ) -> Result<(), Error> {
         let done: Args = args(json!({
             "files": [{"id": file, "title": name}],
             "channel_id": channel,
             "thread_ts": thread,
             "initial_comment": comment,
         }));
-        self.client.call(&UPLOAD_DONE, done).await?;
-        Ok(file.to_owned())
+        self.client.call(&UPLOAD_DONE, done).await.map(|_| ())
+    }
+
+    /// Whether people see a file in a channel. Slack says so a moment after it was shown.
+    ///
+    /// # Errors
+    /// What Slack says.
+    pub async fn is_shown(&self, file: &str, channel: &str) -> Result<bool, Error> {
+        let info = match self.client.call(&FILE, args(json!({"file": file}))).await {
+            Ok(mut found) => found["file"].take(),
+            Err(Error::Refused { error, .. }) if error == "file_not_found" => return Ok(false),
+            Err(problem) => return Err(problem),
+        };
+        let listed = |kind: &str| info[kind].as_array().is_some_and(|ids| ids.iter().any(|id| id == channel));
+        let shared = |kind: &str| info["shares"][kind].get(channel).is_some();
+        Ok(["channels", "groups", "ims"].into_iter().any(listed)
+            || ["public", "private"].into_iter().any(shared))
     }
 
     /// A file by its id.

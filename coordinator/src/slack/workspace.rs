@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use skein_shared::Refusal;
 use skein_shared::id::Name;
 use skein_shared::slack::Note;
+use skein_shared::time::Timestamp;
 use tokio::time::Instant;
 use tracing::warn;
 use url::Url;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 
 use super::client::{Args, Client, Line};
 use super::error::Error;
-use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, POST, REPLIES, UPDATE, USER};
+use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, Method, POST, REPLIES, UPDATE, USER};
 use crate::config;
 
 /// What an agent's messages are shown with.
@@ -29,7 +30,7 @@ const SAID: [&str; 2] = ["message", "app_mention"];
 /// Most of something that one page may have.
 const PAGE: u32 = 200;
 /// How long after a failure Slack may take to show what it has taken.
-const SHOWN: Duration = Duration::from_secs(5);
+pub const SHOWN: Duration = Duration::from_secs(5);
 /// What messages of ours are marked with, where programs see it.
 const EVENT: &str = "skein_message";
 /// Most pages of a list that are read.
@@ -45,7 +46,7 @@ pub struct Workspace {
     allowed: Allowed,
     /// Whether a person may speak, as we found out, and when.
     people: Mutex<BTreeMap<String, (bool, Instant)>>,
-    /// The lines of notes that are told just now, or whose telling failed a moment ago.
+    /// The lines of messages that are written just now, or whose writing failed a moment ago.
     lines: Mutex<BTreeMap<Uuid, Arc<Turns>>>,
     /// It is said once that Slack shows no addresses.
     no_address: Once,
@@ -121,12 +122,25 @@ impl Workspace {
     }
 
     /// Posts a message, and gives its time stamp, which is its id in the channel. `id` is what the message can be told
-    /// by later; people do not see it.
+    /// by later; people do not see it. If it may be there from an earlier try it is looked for, in its thread, or among what
+    /// was written in the channel since that moment: Slack takes whatever it gets for new.
     ///
     /// # Errors
     /// What Slack says; `outcome_unknown` when it may be there.
-    pub async fn post(&self, post: &Post<'_>, id: Uuid) -> Result<String, Error> {
-        self.post_in(post, id, &mut None).await
+    pub async fn post(&self, post: &Post<'_>, id: Uuid, earlier: Option<Timestamp>) -> Result<String, Error> {
+        let mut line = Some(self.turn(id).await);
+        let found = match (earlier, post.thread) {
+            (None, _) => None,
+            (Some(_), Some(thread)) => self.find_in_thread(post.channel, thread, id).await?,
+            (Some(since), None) => {
+                let fields = json!({"channel": post.channel, "oldest": stamp(since)});
+                self.find(&HISTORY, fields, id).await.map_err(Error::unseen)?
+            }
+        };
+        match found {
+            Some(found) => Ok(found["ts"].as_str().unwrap_or_default().to_owned()),
+            None => self.post_in(post, id, &mut line).await,
+        }
     }
 
     async fn post_in(&self, post: &Post<'_>, id: Uuid, line: &mut Option<Line>) -> Result<String, Error> {
@@ -143,33 +157,14 @@ impl Workspace {
         Ok(answer["ts"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Posts a message into a thread unless it is there already, and gives its time stamp. Slack takes whatever it gets
-    /// for new, so who does not know what became of a message has to look.
-    ///
-    /// # Errors
-    /// What Slack says; `outcome_unknown` when it may be there.
-    pub async fn post_once(&self, post: &Post<'_>, id: Uuid) -> Result<String, Error> {
-        if let Some(thread) = post.thread
-            && let Some(found) = self.find(post.channel, thread, |message| is_of(message, id)).await?
-        {
-            return Ok(found["ts"].as_str().unwrap_or_default().to_owned());
-        }
-        self.post(post, id).await
-    }
-
-    /// Brings a note into its thread, once: whoever does not know whether it is there looks, one after the other, and not
-    /// before Slack has had time to show what it may have taken.
+    /// Brings a note into its thread, once: whoever does not know whether it is there looks.
     ///
     /// # Errors
     /// What Slack says.
     pub async fn tell(&self, note: &Note) -> Result<(), Error> {
         let (channel, thread) = (note.channel.as_str(), note.thread.as_str());
-        let line = self.line(note.id).lock_owned().await;
-        if let Some(failed) = *line {
-            tokio::time::sleep_until(failed + SHOWN).await;
-        }
-        let mut line = Some(line);
-        if let Some(found) = self.find(channel, thread, |message| is_of(message, note.id)).await? {
+        let mut line = Some(self.turn(note.id).await);
+        if let Some(found) = self.find_in_thread(channel, thread, note.id).await? {
             let ts = found["ts"].as_str().unwrap_or_default();
             let differs = note.edits && found["text"] != note.text.as_str();
             return if differs { self.update(channel, ts, &note.text, &mut line).await } else { Ok(()) };
@@ -179,13 +174,23 @@ impl Workspace {
         self.post_in(&post, note.id, &mut line).await.map(|_| ())
     }
 
-    fn line(&self, note: Uuid) -> Arc<Turns> {
+    /// The turn of whoever writes this message: one comes after the other, and not before Slack has had time to show what
+    /// it may have taken.
+    async fn turn(&self, message: Uuid) -> Line {
+        let line = self.line(message).lock_owned().await;
+        if let Some(failed) = *line {
+            tokio::time::sleep_until(failed + SHOWN).await;
+        }
+        line
+    }
+
+    fn line(&self, message: Uuid) -> Arc<Turns> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.retain(|_, line| {
             let is_recent = |failed: Option<Instant>| failed.is_some_and(|at| at.elapsed() < SHOWN);
             Arc::strong_count(line) > 1 || line.try_lock().is_ok_and(|failed| is_recent(*failed))
         });
-        Arc::clone(lines.entry(note).or_default())
+        Arc::clone(lines.entry(message).or_default())
     }
 
     /// Whether an event of this person may reach the swarm: all may speak to it unless some are named, by id or by the
@@ -267,24 +272,22 @@ impl Workspace {
         self.messages(self.client.call(&REPLIES, args(fields)).await?)
     }
 
-    /// Looks through a thread, page by page.
-    async fn find(
-        &self,
-        channel: &str,
-        thread: &str,
-        wanted: impl Fn(&Value) -> bool,
-    ) -> Result<Option<Value>, Error> {
-        let fields = json!({"channel": channel, "ts": thread, "limit": PAGE, "include_all_metadata": true});
-        let mut cursor = None;
+    async fn find_in_thread(&self, channel: &str, thread: &str, id: Uuid) -> Result<Option<Value>, Error> {
+        self.find(&REPLIES, json!({"channel": channel, "ts": thread}), id).await
+    }
+
+    /// Looks for a message of ours among those that a method lists, page by page.
+    async fn find(&self, method: &Method, mut fields: Value, id: Uuid) -> Result<Option<Value>, Error> {
+        fields["limit"] = json!(PAGE);
+        fields["include_all_metadata"] = json!(true);
         for _ in 0..PAGES {
-            let mut fields = args(fields.clone());
-            fields.insert("cursor".to_owned(), json!(cursor));
-            let answer = self.client.call(&REPLIES, fields).await?;
-            if let Some(found) = answer["messages"].as_array().into_iter().flatten().find(|one| wanted(one)) {
+            let answer = self.client.call(method, args(fields.clone())).await?;
+            let mut messages = answer["messages"].as_array().into_iter().flatten();
+            if let Some(found) = messages.find(|message| is_of(message, id)) {
                 return Ok(Some(found.clone()));
             }
             match next(&answer) {
-                Some(next) => cursor = Some(next),
+                Some(next) => fields["cursor"] = json!(next),
                 None => break,
             }
         }
@@ -370,6 +373,11 @@ impl Allowed {
         let domain = address.rsplit_once('@').map(|(_, domain)| domain);
         domain.is_some_and(|domain| self.domains.iter().any(|one| one.eq_ignore_ascii_case(domain)))
     }
+}
+
+/// A moment as Slack writes it.
+fn stamp(at: Timestamp) -> String {
+    format!("{}.{:03}000", at.0 / 1000, at.0 % 1000)
 }
 
 /// Whether a message of ours carries this id.

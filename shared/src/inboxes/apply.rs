@@ -80,6 +80,7 @@ impl Entity for Inboxes {
                 self.last = number;
                 changes.put("order/last", &number, None);
             }
+            Event::Posting { .. } => {}
             Event::Forgotten { seen, threads } => {
                 for digest in seen {
                     self.remove_seen(*digest);
@@ -101,6 +102,12 @@ impl Entity for Inboxes {
         Command::Tick
     }
 
+    /// Tries of one request differ in nothing else.
+    fn asked(command: &Command) -> Option<Command> {
+        let Command::Post { agent, .. } = command else { return None };
+        Some(Command::Post { agent: *agent, attempt: String::new() })
+    }
+
     fn refused(_: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
         effects::refused(command, refusal)
     }
@@ -111,7 +118,7 @@ impl Entity for Inboxes {
             | Event::Responded { message, .. }
             | Event::Delegated { message, .. }
             | Event::Returned { message, .. } => Some(message.to_string()),
-            Event::Taken { agent, .. } => Some(agent.to_string()),
+            Event::Taken { agent, .. } | Event::Posting { agent, .. } => Some(agent.to_string()),
             Event::Released { .. } | Event::Kept { .. } | Event::Forgotten { .. } => None,
         }
     }

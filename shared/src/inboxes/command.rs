@@ -51,6 +51,12 @@ pub enum Command {
         agent: Uuid,
         message: Uuid,
     },
+    /// The agent is about to post something in Slack. Each try has an attempt of its own, and a repeat of the request is
+    /// told that of its first one.
+    Post {
+        agent: Uuid,
+        attempt: String,
+    },
     /// How many unread messages the agent has.
     Count {
         agent: Uuid,
@@ -104,6 +110,9 @@ pub enum Reply {
     Ended(Value),
     Count {
         unread: u64,
+    },
+    Posts {
+        attempt: String,
     },
     Done,
 }

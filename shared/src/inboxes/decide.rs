@@ -59,6 +59,11 @@ pub(super) fn decide(
             };
             Ok(Decision::new(Reply::Done, vec![event]))
         }
+        Command::Post { agent, attempt } => {
+            wire::length("attempt", attempt, 1, KEY)?;
+            let event = Event::Posting { agent: *agent, attempt: attempt.clone(), at: ctx.now };
+            Ok(Decision::new(Reply::Posts { attempt: attempt.clone() }, vec![event]))
+        }
         Command::Get { agent, message } => {
             let message = state.owned(*agent, *message)?;
             Ok(Decision::reply(Reply::Message(message.clone())))

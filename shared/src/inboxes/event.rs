@@ -49,6 +49,12 @@ pub enum Event {
         refusal: Refusal,
         at: Timestamp,
     },
+    /// Something is about to be posted in Slack. It changes nothing here; its answer is what is kept.
+    Posting {
+        agent: Uuid,
+        attempt: String,
+        at: Timestamp,
+    },
     /// They were handed out and forgotten.
     Released {
         messages: Vec<Uuid>,

@@ -19,6 +19,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
 use skein_coordinator::config::Workspace as Settings;
+use skein_coordinator::entity::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -105,7 +106,7 @@ impl Slack {
 
     fn furnish(&self) {
         let mut workspace = self.lock();
-        workspace.clock = 1_790_000_000;
+        workspace.clock = Clock::start().wall().0 / 1000;
         workspace.channels = vec![
             json!({"id": "C1", "name": "general", "is_channel": true, "is_private": false, "is_member": true, "num_members": 3}),
             json!({"id": "C2", "name": "random", "is_channel": true, "is_private": false, "is_member": false, "num_members": 9}),
@@ -222,6 +223,11 @@ impl Slack {
     /// Waits until so many calls are on their way.
     pub async fn until_late(&self, count: usize) {
         self.until(|slack| slack.lock().late == count).await;
+    }
+
+    /// What is on its way from now on is let go anew.
+    pub fn holds_back(&self) {
+        self.change(|workspace| (workspace.late, workspace.let_go) = (0, false));
     }
 
     /// Lets those arrive that are on their way.
@@ -361,7 +367,9 @@ impl Slack {
                 self.require_member(text("channel"))?;
                 let mut found = self.written(text("channel"));
                 found.retain(|message| message["thread_ts"].is_null());
+                found.retain(|message| message["ts"].as_str() >= Some(text("oldest")));
                 found.reverse();
+                without_metadata_unless_asked(&mut found, args);
                 page("messages", found, args, 100)
             }
             "conversations.replies" => {
@@ -371,9 +379,7 @@ impl Slack {
                 if found.is_empty() {
                     return Err("thread_not_found");
                 }
-                if text("include_all_metadata") != "true" {
-                    found.iter_mut().for_each(|message| message["metadata"] = Value::Null);
-                }
+                without_metadata_unless_asked(&mut found, args);
                 page("messages", found, args, 1000)
             }
             "conversations.list" => {
@@ -413,9 +419,17 @@ impl Slack {
         if inside { Ok(()) } else { Err("not_in_channel") }
     }
 
+    /// The id of a channel. To post there its name does as well.
+    fn called(&self, channel: &str) -> String {
+        let named = |one: &&Value| channel.strip_prefix('#').is_some_and(|name| one["name"] == name);
+        let found =
+            self.lock().channels.iter().find(named).and_then(|one| one["id"].as_str().map(str::to_owned));
+        found.unwrap_or_else(|| channel.to_owned())
+    }
+
     fn post(&self, args: &Args) -> Result<Value, &'static str> {
         let text = |name: &str| args.get(name).and_then(Value::as_str);
-        let channel = text("channel").unwrap_or_default();
+        let channel = &self.called(text("channel").unwrap_or_default());
         self.require_member(channel)?;
         if text("text").unwrap_or_default().chars().count() > 40_000 {
             return Err("msg_too_long");
@@ -457,13 +471,22 @@ impl Slack {
             }
             let thread = args.get("thread_ts").and_then(Value::as_str);
             let comment = args.get("initial_comment").cloned().unwrap_or_default();
-            self.keep(
+            let ts = self.keep(
                 channel,
                 json!({"type": "message", "bot_id": "B1", "text": comment, "files": [info]}),
                 thread,
             );
+            if let Some((info, _)) = self.lock().files.get_mut(id) {
+                info["shares"]["public"][channel] = json!([{"ts": ts}]);
+            }
         }
         Ok(json!({"files": files}))
+    }
+}
+
+fn without_metadata_unless_asked(messages: &mut [Value], args: &Args) {
+    if args.get("include_all_metadata").is_none_or(|wanted| wanted != "true") {
+        messages.iter_mut().for_each(|message| message["metadata"] = Value::Null);
     }
 }
 

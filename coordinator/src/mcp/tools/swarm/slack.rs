@@ -106,7 +106,9 @@ struct PostArgs {
 }
 
 async fn post(call: Call, args: PostArgs) -> Outcome {
-    let ts = call.service.slack_post(&call.who, call.request, &args.channel_id, &args.message).await?;
+    let PostArgs { channel_id, message } = args;
+    let repeats = call.key.is_some();
+    let ts = call.service.slack_post(&call.who, call.request, &channel_id, &message, repeats).await?;
     Ok(done("The message is posted.", json!({ "messageTs": ts })))
 }
 

@@ -90,7 +90,8 @@ async fn upload(call: Call, args: UploadArgs) -> Outcome {
         (path, content) => path.map(Given::Path).or(content.map(Given::Content)),
     };
     let parcel = Parcel { file, name: args.filename, comment: args.initial_comment };
-    let id = call.service.slack_upload(&call.who, &address, parcel).await?;
+    let repeats = call.key.is_some();
+    let id = call.service.slack_upload(&call.who, call.request, &address, parcel, repeats).await?;
     Ok(done("The file is in Slack.", json!({ "fileId": id })))
 }
 

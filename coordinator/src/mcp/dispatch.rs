@@ -185,19 +185,22 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
 
 fn permit(tool: &Tool, who: &Principal, view: &View) -> Result<(), Refusal> {
     policy::require(who, tool.right)?;
-    if tool.effect == Effect::Write {
-        policy::require_writable(who)?;
-        if view.readonly {
-            return Err(Refusal::new(
-                Code::Forbidden,
-                format!(
-                    "{} changes something, and this address only reads; use it without /readonly",
-                    tool.name
-                ),
-            ));
-        }
+    match tool.effect {
+        Effect::Write => require_writable(tool.name, who, view),
+        Effect::Read => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether whoever asks may change something by `what`, at the address that was asked.
+pub(super) fn require_writable(what: &str, who: &Principal, view: &View) -> Result<(), Refusal> {
+    policy::require_writable(who)?;
+    match view.readonly {
+        true => Err(Refusal::new(
+            Code::Forbidden,
+            format!("{what} changes something, and this address only reads; use it without /readonly"),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Nobody can call what does not exist: name what comes near.

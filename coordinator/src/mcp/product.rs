@@ -21,7 +21,6 @@ use super::content::Document;
 use super::dispatch::{self, Context};
 use super::job::{Job, State};
 use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written};
-use crate::auth::policy;
 use crate::service::things::{Line, Sort, Thing};
 
 const JSON: &str = "application/json";
@@ -149,7 +148,7 @@ impl Offer for Product {
             Refusal::new(Code::InvalidArgument, problem)
         })?;
         let Some(word) = asked::word(&form) else { return self.job(caller, id).await.map(drop) };
-        policy::require_writable(&caller.who)?;
+        dispatch::require_writable("tasks/update", &caller.who, &caller.view)?;
         caller.service.answer_own_question(&caller.who, Uuid::now_v7(), question, word).await.map(drop)
     }
 

@@ -348,6 +348,13 @@ async fn a_question_is_a_task_that_waits_for_input_to_a_client_that_can_follow_i
         "invalid_argument"
     );
     assert_eq!(follow("tasks/update", &lead, form("red"), &task).await["error"]["code"], -32602);
+    // At an address that only reads nothing is answered.
+    let mut reads = form("red");
+    reads["taskId"] = task.clone();
+    let refused = face.send_able(&able, "/mcp/readonly", &worker.token, "tasks/update", reads).await.1;
+    assert_eq!(refused["error"]["data"]["code"], "forbidden", "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("without /readonly"), "{refused}");
+    assert_eq!(over(&task).await["status"], "input_required");
     assert_eq!(follow("tasks/update", &worker, form("red"), &task).await["result"]["resultType"], "complete");
     let done = over(&task).await;
     assert_eq!(

@@ -57,9 +57,12 @@ impl Service {
             return Err(unexpected("the agent"));
         };
         if !noted {
-            // The target may tell us as well, but later: a question that follows at once must find it.
+            // The target tells us as well, but later: a question that follows at once must find it. The call is made,
+            // whether it could be noted or not.
             let note = Command::NoteCallee { instance: who.instance.clone(), target: target.clone() };
-            self.ask::<Agent>(&who.own_agent(), note).await?;
+            if let Err(problem) = self.ask::<Agent>(&who.own_agent(), note).await {
+                debug!(problem = %problem.message, "whom an agent has called is noted later");
+            }
         }
         Ok(view)
     }
@@ -93,17 +96,35 @@ impl Service {
         call: Uuid,
     ) -> Result<(EntityKey, CallView), Refusal> {
         policy::require(who, Right::Work)?;
+        let check = |key| async move {
+            let command = Command::CheckCall { call, instance: who.instance.clone() };
+            self.ask::<Agent>(&key, command).await
+        };
+        self.first_callee(who, check).await
+    }
+
+    /// Asks the agents that the caller has called, one after the other, until one of them has the call. One that cannot
+    /// answer hides no call of another; whether the call is with it is not known, so its refusal is the answer if no other
+    /// has it.
+    async fn first_callee<F>(
+        &self,
+        who: &Principal,
+        ask: impl Fn(EntityKey) -> F,
+    ) -> Result<(EntityKey, CallView), Refusal>
+    where
+        F: Future<Output = Result<Reply, Refusal>>,
+    {
+        let mut unanswered = None;
         for target in self.callees(who).await? {
             let key = EntityKey::agent(&who.swarm, &target);
-            let command = Command::CheckCall { call, instance: who.instance.clone() };
-            match self.ask::<Agent>(&key, command).await {
+            match ask(key.clone()).await {
                 Ok(Reply::Call(view)) => return Ok((key, view)),
                 Ok(_) => return Err(unexpected("the agent")),
                 Err(refusal) if refusal.code == Code::NotFound => {}
-                Err(refusal) => return Err(refusal),
+                Err(refusal) => unanswered = unanswered.or(Some(refusal)),
             }
         }
-        Err(not_yours())
+        Err(unanswered.unwrap_or_else(not_yours))
     }
 
     /// Asks for the results of several calls, as soon as one of them is over, or all, or the patience ends.
@@ -144,17 +165,11 @@ impl Service {
     /// `not_found`, also for calls of others.
     pub async fn cancel_call(&self, who: &Principal, request: Uuid, call: Uuid) -> Result<CallView, Refusal> {
         policy::require(who, Right::Work)?;
-        for target in self.callees(who).await? {
-            let key = EntityKey::agent(&who.swarm, &target);
+        let cancel = |key| async move {
             let command = Command::CancelCall { call, instance: who.instance.clone() };
-            match self.change::<Agent>(&key, request, command).await {
-                Ok(Reply::Call(view)) => return Ok(view),
-                Ok(_) => return Err(unexpected("the agent")),
-                Err(refusal) if refusal.code == Code::NotFound => {}
-                Err(refusal) => return Err(refusal),
-            }
-        }
-        Err(not_yours())
+            self.change::<Agent>(&key, request, command).await
+        };
+        self.first_callee(who, cancel).await.map(|(_, view)| view)
     }
 
     /// Sets the line that people see beside the caller's instance.
@@ -257,4 +272,69 @@ fn not_yours() -> Refusal {
 
 pub(super) fn inspect(who: &Principal) -> Command {
     Command::Inspect { instance: who.instance.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::id::InstanceId;
+
+    use super::*;
+    use crate::auth::{Rights, Role};
+    use crate::entity::tests::{Node, node, poison, swarm};
+    use crate::store::memory::{Fault, Gate};
+
+    fn agent(name: &str) -> Principal {
+        Principal {
+            swarm: swarm(),
+            agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
+            agent_name: Name::parse(name).unwrap(),
+            instance: InstanceId(format!("{name}-00000001")),
+            managed: false,
+            role: Role::Worker,
+            rights: Rights::ALL,
+            view: None,
+        }
+    }
+
+    /// Two agents that are there, the second of which can be called.
+    async fn pair(node: &Node) -> (Service, Principal) {
+        let service = Service::new(node.entities.clone());
+        for name in ["boss", "smith"] {
+            service.set_status(&agent(name), Uuid::now_v7(), "here".to_owned()).await.unwrap();
+        }
+        (service, agent("boss"))
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_made_is_made_though_its_caller_cannot_note_it() {
+        let node = node();
+        let (service, boss) = pair(&node).await;
+        let passes = Gate::default();
+        passes.open();
+        node.store.contents().faults().push(Fault::Slow(passes));
+        node.store.contents().faults().push(Fault::Refused);
+        let made = service.call_agent(&boss, Uuid::now_v7(), "smith", "go on".to_owned()).await;
+        assert!(made.as_ref().is_ok_and(|view| !view.status.is_over()), "{made:?}");
+        let noted = service.callees(&boss).await;
+        assert!(!noted.as_ref().is_ok_and(|callees| !callees.is_empty()), "the note was to fail: {noted:?}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_cannot_answer_hides_no_call_of_another() {
+        let node = node();
+        let (service, boss) = pair(&node).await;
+        let broken = Name::parse("broken").unwrap();
+        let note = Command::NoteCallee { instance: boss.instance.clone(), target: broken.clone() };
+        service.ask::<Agent>(&boss.own_agent(), note).await.unwrap();
+        poison(&node, EntityKey::agent(&boss.swarm, &broken)).await;
+        let made = service.call_agent(&boss, Uuid::now_v7(), "smith", "go on".to_owned()).await.unwrap();
+        let callees = service.callees(&boss).await.unwrap();
+        assert!(callees.iter().map(Name::as_str).eq(["broken", "smith"]), "{callees:?}");
+        assert_eq!(service.check_call(&boss, made.call_id).await.unwrap(), made);
+        let cancelled = service.cancel_call(&boss, Uuid::now_v7(), made.call_id).await.unwrap();
+        assert!(cancelled.status.is_over(), "{cancelled:?}");
+        // Nobody can say that there is no such call.
+        let unknown = service.check_call(&boss, Uuid::now_v7()).await.unwrap_err();
+        assert_eq!(unknown.code, Code::Internal, "{unknown:?}");
+    }
 }

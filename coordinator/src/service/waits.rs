@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 use skein_shared::agent::{Agent, Command, Outcome, Reply, WaitView};
-use skein_shared::id::{Kind, derived};
+use skein_shared::id::{EntityKey, Kind, derived};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{self, Envelope, Filter, Incoming, Triggers};
 use skein_shared::{Code, Refusal};
@@ -45,8 +46,9 @@ pub struct Wish {
     pub look_back: bool,
 }
 
-/// Most events that are looked at in a look back, the oldest first.
-const LOOK_BACK: usize = 10_000;
+/// Events of a page of a look back, and how many of them are read at a time.
+const PAGE: usize = 500;
+const AT_ONCE: usize = 16;
 
 impl Service {
     /// Begins to wait, or goes on with the same wait, and listens for up to `patience`.
@@ -149,23 +151,45 @@ impl Service {
             _ => return Err(unexpected("the agent")),
         };
         let key = who.entity(Kind::Triggers);
-        let received = triggers::Command::ReceivedSince { at: since, limit: LOOK_BACK };
-        let triggers::Reply::Receipts(receipts) = self.ask::<Triggers>(&key, received).await? else {
-            return Err(unexpected("the triggers"));
-        };
-        for receipt in receipts.into_iter().filter(|receipt| !had.contains(receipt)) {
-            let Some(mut body) = self.body(&key, &format!("receipt/{receipt}")).await? else { continue };
-            let woke = |to: &Value| to["instance"] == who.instance.0.as_str();
-            if body["resumed"].as_array().is_some_and(|resumed| resumed.iter().any(woke)) {
-                continue;
+        let mut after = None;
+        loop {
+            let received = triggers::Command::ReceivedSince { at: since, limit: PAGE, after };
+            let triggers::Reply::Receipts(receipts) = self.ask::<Triggers>(&key, received).await? else {
+                return Err(unexpected("the triggers"));
+            };
+            // A node that does not know of pages gives the first one again.
+            let last = receipts.last().copied().filter(|last| receipts.len() == PAGE && after != Some(*last));
+            let new = receipts.into_iter().filter(|receipt| !had.contains(receipt));
+            let events = new.map(|receipt| self.event_of(who, &key, receipt)).collect::<Vec<_>>();
+            let mut events = stream::iter(events).buffered(AT_ONCE);
+            while let Some(event) = events.try_next().await? {
+                if let Some(found) = event.filter(|(_, event)| filter.matches(event)) {
+                    return Ok(Some(found));
+                }
             }
-            let Ok(incoming) = serde_json::from_value::<Incoming>(body["incoming"].take()) else { continue };
-            let event = Envelope::webhook(&incoming);
-            if filter.matches(&event) {
-                return Ok(Some((receipt, event)));
+            if last.is_none() {
+                return Ok(None);
             }
+            after = last;
         }
-        Ok(None)
+    }
+
+    /// What was received, unless it has woken the instance.
+    async fn event_of(
+        &self,
+        who: &Principal,
+        triggers: &EntityKey,
+        receipt: Uuid,
+    ) -> Result<Option<(Uuid, Envelope)>, Refusal> {
+        let Some(mut body) = self.body(triggers, &format!("receipt/{receipt}")).await? else {
+            return Ok(None);
+        };
+        let woke = |to: &Value| to["instance"] == who.instance.0.as_str();
+        if body["resumed"].as_array().is_some_and(|resumed| resumed.iter().any(woke)) {
+            return Ok(None);
+        }
+        let incoming = serde_json::from_value::<Incoming>(body["incoming"].take()).ok();
+        Ok(incoming.map(|incoming| (receipt, Envelope::webhook(&incoming))))
     }
 }
 
@@ -173,5 +197,59 @@ fn wait_view(reply: Reply) -> Result<WaitView, Refusal> {
     match reply {
         Reply::Wait(view) => Ok(view),
         _ => Err(unexpected("the agent")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skein_shared::id::{InstanceId, Name};
+
+    use super::*;
+    use crate::auth::{Rights, Role};
+    use crate::entity::tests::{node, swarm};
+    use crate::ingress::Intake;
+
+    #[tokio::test]
+    async fn a_look_back_goes_on_behind_its_first_page() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let who = Principal {
+            swarm: swarm(),
+            agent: Uuid::from_u128(7),
+            agent_name: Name::parse("waiter").unwrap(),
+            instance: InstanceId("waiter-00000001".to_owned()),
+            managed: false,
+            role: Role::Worker,
+            rights: Rights::ALL,
+            view: None,
+        };
+        service.set_status(&who, Uuid::now_v7(), "here".to_owned()).await.unwrap();
+        let began = service.clock().now();
+        let receive = |number: usize, event: &str| {
+            let incoming = Incoming {
+                receipt: Uuid::now_v7(),
+                delivery: number.to_string(),
+                source: "hooks".to_owned(),
+                provider: "github".to_owned(),
+                event: event.to_owned(),
+                context: json!({}),
+                payload: json!({}),
+                received_at: began,
+                unsigned: false,
+                said: None,
+                letter: None,
+                activity: None,
+            };
+            Intake::deliver(&service.entities, &who.swarm, incoming)
+        };
+        let earlier = stream::iter((0..=2 * PAGE).map(|number| receive(number, "push")));
+        earlier.buffered(64).try_collect::<Vec<_>>().await.unwrap();
+        receive(2 * PAGE + 1, "release").await.unwrap();
+        let filter: Filter = serde_json::from_value(json!({"kind": "webhook", "event": "release"})).unwrap();
+        let found = service.earlier_event(&who, &filter, began).await.unwrap();
+        assert_eq!(found.map(|(_, event)| event.0["event"].clone()), Some(json!("release")));
+        let none: Filter = serde_json::from_value(json!({"kind": "webhook", "event": "nothing"})).unwrap();
+        assert_eq!(service.earlier_event(&who, &none, began).await.unwrap(), None);
     }
 }

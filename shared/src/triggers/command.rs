@@ -77,10 +77,13 @@ pub enum Command {
     },
     /// Asks what was said last.
     AskPause,
-    /// The receipts since a moment, the oldest first, so many at most.
+    /// The receipts since a moment, the oldest first, so many at most: from the one behind `after` on, which was the last
+    /// of the page before.
     ReceivedSince {
         at: Timestamp,
         limit: usize,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Uuid>,
     },
     Tick,
 }

@@ -61,8 +61,9 @@ impl Triggers {
             Command::Replay { of, incoming } => self.replay(*of, incoming, ctx),
             Command::Pause { paused } => Ok(self.pause(*paused)),
             Command::AskPause => Ok(Decision::reply(self.pause.reply())),
-            Command::ReceivedSince { at, limit } => {
-                Ok(Decision::reply(Reply::Receipts(self.received_since(*at).take(*limit).collect())))
+            Command::ReceivedSince { at, limit, after } => {
+                let receipts = self.received_since(*at, *after).take(*limit).collect();
+                Ok(Decision::reply(Reply::Receipts(receipts)))
             }
             Command::Tick => Ok(self.sweep(ctx)),
         }

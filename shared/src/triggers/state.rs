@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -222,8 +223,11 @@ impl Triggers {
         self.by_age.iter().take_while(move |(at, _)| *at + REMEMBER <= now).map(|(_, id)| *id)
     }
 
-    pub(super) fn received_since(&self, at: Timestamp) -> impl Iterator<Item = Uuid> {
-        self.by_age.range((at, Uuid::nil())..).map(|(_, id)| *id)
+    /// From the one behind `after` on. Where that is forgotten, so is all that is older.
+    pub(super) fn received_since(&self, at: Timestamp, after: Option<Uuid>) -> impl Iterator<Item = Uuid> {
+        let seen = after.and_then(|id| Some((self.receipts.get(&id)?.at, id)));
+        let begin = seen.map_or(Bound::Included((at, Uuid::nil())), Bound::Excluded);
+        self.by_age.range((begin, Bound::Unbounded)).map(|(_, id)| *id)
     }
 
     pub(super) fn oldest_receipts(&self, count: usize) -> impl Iterator<Item = Uuid> {

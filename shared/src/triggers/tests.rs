@@ -406,9 +406,12 @@ fn receipts_since_a_moment_come_the_oldest_first() {
     run(&mut bench, deliver(3, "d3", "opened"));
     bench.advance(Duration::from_secs(10));
     run(&mut bench, deliver(2, "d2", "opened"));
-    let since = |limit| Command::ReceivedSince { at, limit };
-    assert_eq!(run(&mut bench, since(9)), Reply::Receipts(vec![id(3), id(2)]));
-    assert_eq!(run(&mut bench, since(1)), Reply::Receipts(vec![id(3)]));
+    let since = |limit, after| Command::ReceivedSince { at, limit, after };
+    assert_eq!(run(&mut bench, since(9, None)), Reply::Receipts(vec![id(3), id(2)]));
+    assert_eq!(run(&mut bench, since(1, None)), Reply::Receipts(vec![id(3)]));
+    assert_eq!(run(&mut bench, since(1, Some(id(3)))), Reply::Receipts(vec![id(2)]));
+    assert_eq!(run(&mut bench, since(9, Some(id(2)))), Reply::Receipts(Vec::new()));
+    assert_eq!(run(&mut bench, since(1, Some(id(9)))), Reply::Receipts(vec![id(3)]), "forgotten");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::id::{Kind, derived};
+use skein_shared::id::Kind;
 use skein_shared::inboxes::{Command, Inboxes, Reply};
 use skein_shared::pool::{Create, Rules, Source, Status, Target, TaskSpec};
 use skein_shared::{Code, Refusal, wire};
@@ -71,7 +71,6 @@ impl Service {
         self.must_be_member(who, Some(delegation.agent)).await?;
         let text = |field: &str| message[field].as_str().map(str::to_owned);
         let words = delegation.description.or_else(|| text("content")).unwrap_or_default();
-        let thread = text("agentmailThreadId");
         let source =
             if text("source").as_deref() == Some("agentmail") { Source::Agentmail } else { Source::Slack };
         let mut spec = TaskSpec { parent: delegation.parent, source, ..TaskSpec::new(words) };
@@ -85,10 +84,6 @@ impl Service {
         let rules = Rules::Inbox { allow_duplicate: delegation.allow_duplicate };
         let create = Create { by: Some(who.agent), spec, target, rules, facts: Vec::new() };
         let task = self.hand_over(who, request, delegation.message, create).await?;
-        if let Some(thread) = thread {
-            let id = task["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()).unwrap_or_default();
-            self.follow_thread(who, derived(request, "thread"), thread, id, delegation.agent).await?;
-        }
         Ok(Changed { task, repeated: false, warnings: Vec::new() })
     }
 

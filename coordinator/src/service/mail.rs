@@ -50,19 +50,6 @@ impl Service {
         listed(self.ask::<Mail>(&who.entity(Kind::Mail), list).await?)
     }
 
-    /// Lets what comes next in a thread go to whoever has its task.
-    pub(super) async fn follow_thread(
-        &self,
-        who: &Principal,
-        request: Uuid,
-        thread: String,
-        task: Uuid,
-        agent: Uuid,
-    ) -> Result<(), Refusal> {
-        let follow = Command::Follow { thread, task, agent: Some(agent) };
-        self.change::<Mail>(&who.entity(Kind::Mail), request, follow).await.map(|_| ())
-    }
-
     async fn may_have_inboxes(&self, who: &Principal) -> Result<(), Refusal> {
         policy::require(who, Right::Work)?;
         self.own_member(who).await.map(|_| ())

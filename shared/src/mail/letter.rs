@@ -11,6 +11,9 @@ const ID: usize = 1000;
 const LINE: usize = 500;
 const TEXT: usize = 4000;
 
+/// The field of a task or message that names its thread.
+pub const THREAD: &str = "agentmailThreadId";
+
 /// What a person wrote, as far as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Letter {

@@ -14,5 +14,5 @@ mod tests;
 
 pub use command::{Command, Reply};
 pub use event::Event;
-pub use letter::{Ids, Letter};
+pub use letter::{Ids, Letter, THREAD};
 pub use state::{Address, Mail, Thread};

@@ -7,9 +7,10 @@ use uuid::Uuid;
 
 use super::Answer;
 use crate::code::{Code, Refusal};
-use crate::entity::{Ctx, Decision};
+use crate::entity::{Ctx, Decision, Effect};
 use crate::forge::Forge;
 use crate::limits;
+use crate::mail;
 use crate::pool::command::{Create, Fact, Reply, Rules, Target, TaskSpec};
 use crate::pool::dependency::Dependency;
 use crate::pool::event::{Created, Event};
@@ -52,7 +53,7 @@ impl Pool {
             self.require_no_duplicate(by, sketch, assigned, ctx)?;
         }
         if let Some(agent) = agent {
-            let needs_room = assigned.is_some() && !matches!(create.rules, Rules::Inbox { .. });
+            let needs_room = assigned.is_some() && !is_delegated_message(create);
             self.require_target(agent, needs_room, delegation)?;
         }
         let created = self.created(id, create, agent, sketch, ctx);
@@ -61,7 +62,14 @@ impl Pool {
         let started: Vec<Event> = self.hand_over(id, &task, ctx).into_iter().collect();
         let task = super::after(task, &started).view(id);
         let events = std::iter::once(Event::Created(Box::new(created))).chain(started).collect();
-        Ok(Decision::new(Reply::Created { task, warnings }, events))
+        let follow = self.delegated_thread(id, create, agent);
+        Ok(Decision::new(Reply::Created { task, warnings }, events).effects(follow.into_iter().collect()))
+    }
+
+    /// The thread of a letter that the lead has made a task of: what comes next in it goes to the worker.
+    fn delegated_thread(&self, task: Uuid, create: &Create, agent: Option<Uuid>) -> Option<Effect> {
+        let thread = create.spec.context.get(mail::THREAD).filter(|_| is_delegated_message(create))?;
+        Some(self.follow_thread(thread.as_str()?.to_owned(), task, agent))
     }
 
     fn created(
@@ -217,6 +225,10 @@ impl Pool {
 
 fn fact(create: &Create, id: Uuid) -> Option<&Fact> {
     create.facts.iter().find(|fact| fact.task == id)
+}
+
+fn is_delegated_message(create: &Create) -> bool {
+    matches!(create.rules, Rules::Inbox { .. })
 }
 
 fn named(target: Target) -> Option<Uuid> {

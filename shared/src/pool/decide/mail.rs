@@ -34,12 +34,15 @@ impl Pool {
         let create = Create { by: None, spec, target, rules: Rules::Plain, facts: Vec::new() };
         let mut made = self.decide_create(&create, ctx)?;
         let Reply::Created { task: TaskView { id: task, .. }, .. } = made.reply else { return Ok(made) };
-        made.effects.extend(letter.ids.thread.clone().map(|thread| {
-            let follow = mail::Command::Follow { thread, task, agent };
-            Effect::entity::<Mail>(EntityKey::of(Kind::Mail, &self.swarm), &follow)
-        }));
+        made.effects.extend(letter.ids.thread.clone().map(|thread| self.follow_thread(thread, task, agent)));
         made.reply = Reply::Heard { tasks: vec![task] };
         Ok(made)
+    }
+
+    /// Has what comes next in a thread go to whoever has this task.
+    pub(super) fn follow_thread(&self, thread: String, task: Uuid, agent: Option<Uuid>) -> Effect {
+        let follow = mail::Command::Follow { thread, task, agent };
+        Effect::entity::<Mail>(EntityKey::of(Kind::Mail, &self.swarm), &follow)
     }
 
     fn leave_to_the_lead(&self, letter: &Letter, lead: Uuid) -> Decision<Self> {

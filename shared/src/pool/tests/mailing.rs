@@ -64,6 +64,26 @@ fn what_comes_in_a_thread_goes_to_whoever_has_it() {
 }
 
 #[test]
+fn a_thread_follows_the_task_that_the_lead_made_of_its_letter_and_none_that_was_refused() {
+    let mut swarm = Swarm::new();
+    let delegate = |agent, rules| {
+        let letter = mailed(None, None, None).letter;
+        let spec = TaskSpec { context: letter.ids.fields(), ..TaskSpec::new("answer the person") };
+        let target = Target::Assign { agent: Some(agent) };
+        Command::Create(Box::new(Create { by: Some(LEAD), spec, target, rules, facts: Vec::new() }))
+    };
+    let inbox = Rules::Inbox { allow_duplicate: false };
+    assert_eq!(swarm.refused(delegate(Uuid::from_u128(0xdead), inbox)), Code::NotFound);
+    assert!(swarm.sent(Kind::Mail).is_empty());
+    let task = created(swarm.run(delegate(ANN, inbox)));
+    let followed = [json!({"follow": {"thread": "t1", "task": task, "agent": ANN}})];
+    assert_eq!(swarm.sent(Kind::Mail), followed);
+    assert_eq!(swarm.refused(delegate(ANN, inbox)), Code::Duplicate);
+    swarm.run(delegate(BOB, Rules::Plain)).unwrap();
+    assert_eq!(swarm.sent(Kind::Mail), followed, "only who hands a letter over hands its thread over");
+}
+
+#[test]
 fn without_a_lead_letters_wait_in_the_pool() {
     let mut swarm = Swarm::new();
     swarm.run(Command::Leave { agent: LEAD }).unwrap();

@@ -1,8 +1,11 @@
 //! What a program that only polls is to do next, one thing at a time: the seed's runner loop (spec: Agent Swarm 5.2).
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use serde_json::{Value, json};
 use skein_shared::channels::{self, Channels};
-use skein_shared::epics::{self, Epics};
+use skein_shared::epics::{self, Epics, Notice};
 use skein_shared::id::{Kind, derived};
 use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::pool::{Command, Pool, Reply};
@@ -112,17 +115,112 @@ impl Service {
 
     async fn epics_news(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         let key = who.entity(Kind::Epics);
-        let reply = self.change::<Epics>(&key, derived(request, "epics"), epics::Command::TakeNews).await?;
-        let epics::Reply::News(notices) = reply else { return Err(unexpected("the epics")) };
-        let mut epics = Vec::with_capacity(notices.len());
-        for notice in notices {
-            let (_, epic) = self.find_epic(who, Which::Id(notice.epic)).await?;
-            let mut finished = Vec::new();
-            for task in notice.tasks {
-                finished.extend(self.task(who, task).await?);
-            }
-            epics.push(json!({ "epic": epic, "finishedTasks": finished }));
-        }
+        let reply = self.ask::<Epics>(&key, epics::Command::News).await?;
+        let epics::Reply::News(news) = reply else { return Err(unexpected("the epics")) };
+        // What cannot be shown now is news the next time.
+        let mut shown = BTreeMap::new();
+        self.read_news(who, &news, &mut shown).await?;
+        let tell = epics::Command::TellNews { news };
+        let reply = self.change::<Epics>(&key, derived(request, "epics"), tell).await?;
+        let epics::Reply::News(told) = reply else { return Err(unexpected("the epics")) };
+        // To a repeat its first try has told what is no news by now.
+        self.read_news(who, &told, &mut shown).await?;
+        let there = |id: &Uuid| shown.get(id).and_then(Option::as_ref);
+        let progress = |notice: &Notice| {
+            let finished: Vec<&Value> = notice.tasks.iter().filter_map(there).collect();
+            Some(json!({ "epic": there(&notice.epic)?, "finishedTasks": finished }))
+        };
+        let epics: Vec<Value> = told.iter().filter_map(progress).collect();
         Ok((!epics.is_empty()).then_some(Summons::Progressed(epics)))
+    }
+
+    /// Reads the epics and tasks of news that are not read yet; of those that are gone there is none.
+    async fn read_news(
+        &self,
+        who: &Principal,
+        news: &[Notice],
+        shown: &mut BTreeMap<Uuid, Option<Value>>,
+    ) -> Result<(), Refusal> {
+        for notice in news {
+            if let Entry::Vacant(epic) = shown.entry(notice.epic) {
+                let found = self.find_epic(who, Which::Id(notice.epic)).await;
+                epic.insert(match found {
+                    Ok((_, found)) => Some(found),
+                    Err(refusal) if refusal.code == Code::NotFound => None,
+                    Err(refusal) => return Err(refusal),
+                });
+            }
+            for task in &notice.tasks {
+                if let Entry::Vacant(one) = shown.entry(*task) {
+                    one.insert(self.task(who, *task).await?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use skein_shared::caller::Caller;
+    use skein_shared::id::{InstanceId, Name};
+
+    use super::*;
+    use crate::auth::{Rights, Role};
+    use crate::entity::tests::{node, swarm};
+
+    #[tokio::test]
+    async fn news_of_epics_last_until_they_could_be_shown() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = Principal {
+            swarm: swarm(),
+            agent: Uuid::from_u128(7),
+            agent_name: Name::parse("lead").unwrap(),
+            instance: InstanceId("lead-00000001".to_owned()),
+            managed: false,
+            role: Role::Lead,
+            rights: Rights::ALL,
+            view: None,
+        };
+        let key = lead.entity(Kind::Epics);
+        let tell = async |command| service.change::<Epics>(&key, Uuid::now_v7(), command).await.unwrap();
+        let by = Caller { agent: Some(lead.agent), lead: true };
+        let mut epics = Vec::new();
+        for name in ["one", "two"] {
+            let texts = epics::Texts { goal: Some("ship it".to_owned()), ..epics::Texts::default() };
+            let create =
+                epics::Create { name: name.to_owned(), creator: None, lead: None, priority: 50, texts };
+            let epics::Reply::Created(made) = tell(epics::Command::Create(Box::new(create))).await else {
+                panic!("no epic")
+            };
+            let epic = Uuid::try_parse(made["id"].as_str().unwrap()).unwrap();
+            let active = epics::Update {
+                status: Some(epics::Status::Active),
+                ..epics::Update::new(Which::Id(epic), by)
+            };
+            tell(epics::Command::Update(Box::new(active))).await;
+            let status = |status: &str| Some(status.to_owned());
+            let (from, to) = (status("in_progress"), status("completed"));
+            tell(epics::Command::TaskChanged { epic, task: Uuid::now_v7(), from, to }).await;
+            epics.push(epic);
+        }
+        let names = |summons: Option<Summons>| match summons {
+            Some(Summons::Progressed(epics)) => {
+                epics.iter().map(|one| one["epic"]["name"].as_str().unwrap().to_owned()).collect()
+            }
+            _ => Vec::new(),
+        };
+
+        // Whoever goes away at once has been shown nothing.
+        let (first, again) = (Uuid::now_v7(), Uuid::now_v7());
+        assert!(service.epics_news(&lead, first).now_or_never().is_none(), "it was to wait for the epics");
+        let shown = names(service.epics_news(&lead, again).await.unwrap());
+        assert_eq!(shown, ["one", "two"]);
+        // A repeat is shown the same, and of an epic that is gone by now nothing.
+        tell(epics::Command::Delete { which: Which::Id(epics[0]), by }).await;
+        assert_eq!(names(service.epics_news(&lead, again).await.unwrap()), ["two"]);
+        assert!(service.epics_news(&lead, Uuid::now_v7()).await.unwrap().is_none());
     }
 }

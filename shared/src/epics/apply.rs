@@ -54,10 +54,10 @@ impl Entity for Epics {
                 epic.count(*task, from.as_deref(), to.as_deref());
                 changes.put(Epic::key(epic.id), epic, Some(epic.counts.body().into()));
             }
-            Event::NewsTaken { epics } => {
+            Event::NewsTaken { epics, tasks } => {
                 for id in epics {
                     let Some(epic) = self.epics.get_mut(id) else { continue };
-                    epic.news.clear();
+                    epic.news.retain(|task| !tasks.contains(task));
                     changes.put(Epic::key(*id), epic, None);
                 }
             }
@@ -73,6 +73,9 @@ impl Entity for Epics {
     }
 
     fn asked(command: &Command) -> Option<Command> {
+        if let Command::TellNews { .. } = command {
+            return Some(Command::TellNews { news: Vec::new() });
+        }
         let mut asked = command.clone();
         asked.by()?.lead = false;
         Some(asked)

@@ -33,8 +33,12 @@ pub enum Command {
         #[serde(default)]
         to: Option<String>,
     },
-    /// The lead learns of tasks of active epics that ended since it last asked.
-    TakeNews,
+    /// The tasks of active epics that ended since the lead was last told.
+    News,
+    /// The lead is told these. A repeat of the request is told what its first try was.
+    TellNews {
+        news: Vec<Notice>,
+    },
     /// Nothing is ever due.
     Tick,
 }
@@ -165,6 +169,7 @@ pub enum Reply {
         id: Uuid,
         name: String,
     },
+    /// What there is, or what the lead is told of it.
     News(Vec<Notice>),
     Done,
 }

@@ -1,5 +1,7 @@
 //! The rules of epics.
 
+use uuid::Uuid;
+
 use super::command::{Command, Create, Notice, Reply, Texts, Update};
 use super::event::Event;
 use super::state::{Counts, Epic, Epics, Status, merge};
@@ -29,7 +31,8 @@ pub(super) fn decide(state: &Epics, command: &Command, ctx: &mut Ctx) -> Result<
             let event = Event::TaskChanged { epic: *epic, task: *task, from: from.clone(), to: to.clone() };
             Ok(Decision::new(Reply::Done, if known { vec![event] } else { Vec::new() }))
         }
-        Command::TakeNews => Ok(state.take_news()),
+        Command::News => Ok(Decision::reply(Reply::News(state.news()))),
+        Command::TellNews { news } => Ok(state.tell_news(news)),
         Command::Tick => Ok(Decision::reply(Reply::Done)),
     }
 }
@@ -135,22 +138,31 @@ impl Epics {
         Ok(Decision::new(reply, vec![Event::Deleted { epic: epic.id }]))
     }
 
-    fn take_news(&self) -> Decision<Self> {
-        let fresh =
-            || self.epics.values().filter(|epic| epic.status == Status::Active && !epic.news.is_empty());
-        let notices: Vec<Notice> = fresh()
-            .map(|epic| Notice {
-                epic: epic.id,
-                name: epic.name.clone(),
-                progress: epic.counts.progress(),
-                tasks: epic.news.clone(),
-            })
-            .collect();
-        if notices.is_empty() {
-            return Decision::reply(Reply::News(notices));
+    fn news(&self) -> Vec<Notice> {
+        let active = self.epics.values().filter(|epic| epic.status == Status::Active);
+        let notice = |epic: &Epic| Notice {
+            epic: epic.id,
+            name: epic.name.clone(),
+            progress: epic.counts.progress(),
+            tasks: epic.news.clone(),
+        };
+        active.filter(|epic| !epic.news.is_empty()).map(notice).collect()
+    }
+
+    /// What was told meanwhile is no news.
+    fn tell_news(&self, news: &[Notice]) -> Decision<Self> {
+        let untold = |notice: &Notice| {
+            let known = &self.epics.get(&notice.epic)?.news;
+            let tasks: Vec<Uuid> = notice.tasks.iter().copied().filter(|task| known.contains(task)).collect();
+            (!tasks.is_empty()).then(|| Notice { tasks, ..notice.clone() })
+        };
+        let told: Vec<Notice> = news.iter().filter_map(untold).collect();
+        if told.is_empty() {
+            return Decision::reply(Reply::News(told));
         }
-        let epics = fresh().map(|epic| epic.id).collect();
-        Decision::new(Reply::News(notices), vec![Event::NewsTaken { epics }])
+        let epics = told.iter().map(|notice| notice.epic).collect();
+        let tasks = told.iter().flat_map(|notice| notice.tasks.iter().copied()).collect();
+        Decision::new(Reply::News(told), vec![Event::NewsTaken { epics, tasks }])
     }
 }
 

@@ -27,7 +27,10 @@ pub enum Event {
         from: Option<String>,
         to: Option<String>,
     },
+    /// The lead was told that these tasks of these epics have ended.
     NewsTaken {
         epics: Vec<Uuid>,
+        #[serde(default)]
+        tasks: Vec<Uuid>,
     },
 }

@@ -119,16 +119,23 @@ fn progress_is_rounded() {
 }
 
 #[test]
-fn the_lead_hears_of_active_epics_once() {
+fn the_lead_hears_of_active_epics_until_it_was_told() {
     let mut bench = bench();
     create(&mut bench, epic("e")).unwrap();
     let e = id(&bench, "e");
     task(&mut bench, e, 1, Some("in_progress"), Some("completed"));
-    assert_eq!(bench.run(Command::TakeNews).unwrap(), Reply::News(vec![]));
+    assert_eq!(bench.run(Command::News).unwrap(), Reply::News(vec![]));
     update(&mut bench, Update { status: Some(Status::Active), ..Update::new(named("e"), LEAD) }).unwrap();
-    let Reply::News(news) = bench.run(Command::TakeNews).unwrap() else { panic!("news") };
+    let Reply::News(news) = bench.run(Command::News).unwrap() else { panic!("news") };
     assert_eq!(news[0].tasks, vec![Uuid::from_u128(1)]);
-    assert_eq!(bench.run(Command::TakeNews).unwrap(), Reply::News(vec![]));
+    task(&mut bench, e, 2, Some("in_progress"), Some("failed"));
+    let tell = || Command::TellNews { news: news.clone() };
+    assert_eq!(bench.run(tell()).unwrap(), Reply::News(news.clone()));
+    assert_eq!(bench.run(tell()).unwrap(), Reply::News(vec![]), "it was told meanwhile");
+    let Reply::News(left) = bench.run(Command::News).unwrap() else { panic!("news") };
+    assert_eq!(left[0].tasks, vec![Uuid::from_u128(2)], "what came after the question");
+    bench.run(Command::TellNews { news: left }).unwrap();
+    assert_eq!(bench.run(Command::News).unwrap(), Reply::News(vec![]));
 }
 
 #[test]
@@ -190,7 +197,11 @@ fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
             from: from.map(str::to_owned),
             to: to.map(str::to_owned),
         }),
-        Just(Command::TakeNews),
+        (0u128..8, prop::collection::vec(0u128..90, 0..9)).prop_map(|(epic, tasks)| {
+            let epic = Uuid::new_v5(&Uuid::from_u128(epic), &1u64.to_be_bytes());
+            let tasks = tasks.into_iter().map(Uuid::from_u128).collect();
+            Command::TellNews { news: vec![Notice { epic, name: String::new(), progress: 0, tasks }] }
+        }),
     ];
     prop::collection::vec(prop::option::weighted(0.95, command), 1..120)
 }

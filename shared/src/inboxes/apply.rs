@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::command::{Command, Reply};
 use super::event::Event;
-use super::state::{Inboxes, Message, Owner, Seen, Status};
+use super::state::{Inboxes, Message, Owner, Seen, Source, Status};
 use super::{decide, effects};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
@@ -51,6 +51,10 @@ impl Entity for Inboxes {
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
             Event::Delivered { .. } => self.deliver(event, changes),
+            Event::GaveWay { message, .. } => {
+                self.remove(*message);
+                changes.delete(Message::key(*message));
+            }
             Event::Taken { messages, at, .. } => self.set(messages, Status::Processing, *at, changes),
             Event::Released { messages, at } => self.set(messages, Status::Unread, *at, changes),
             Event::Kept { messages, since } => {
@@ -74,7 +78,9 @@ impl Entity for Inboxes {
                 body["delegationRefused"] = json!(refusal);
                 body["delegationRefused"]["taskId"] = json!(task);
                 let (id, agent, number) = (*message, *agent, *number);
-                let message = Message { id, agent, number, status: Status::Unread, since: *at };
+                // Somebody was to do something about it, so it is more than a notice.
+                let message =
+                    Message { id, agent, number, status: Status::Unread, since: *at, notice: false };
                 changes.put(Message::key(id), &message, Some(body.into()));
                 self.insert(message);
                 self.last = number;
@@ -115,6 +121,7 @@ impl Entity for Inboxes {
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::Delivered { message, .. }
+            | Event::GaveWay { message, .. }
             | Event::Responded { message, .. }
             | Event::Delegated { message, .. }
             | Event::Returned { message, .. } => Some(message.to_string()),
@@ -146,7 +153,14 @@ impl Inboxes {
         else {
             return;
         };
-        let message = Message { id: *id, agent: *agent, number: *number, status: Status::Unread, since: *at };
+        let message = Message {
+            id: *id,
+            agent: *agent,
+            number: *number,
+            status: Status::Unread,
+            since: *at,
+            notice: *source == Source::System,
+        };
         let mut body = json!({
             "id": id,
             "agentId": agent,

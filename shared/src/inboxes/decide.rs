@@ -121,15 +121,7 @@ impl Inboxes {
         if let Some(seen) = digest.and_then(|digest| self.seen.get(&digest)) {
             return Ok(Decision::reply(Reply::Delivered { message: seen.message, repeated: true }));
         }
-        if self.of(deliver.agent, Status::Unread).count() >= UNREAD {
-            return Err(Refusal::new(
-                Code::QueueFull,
-                format!(
-                    "the agent's inbox holds {UNREAD} unread messages; let it work some off and deliver again"
-                ),
-            )
-            .retry_after(60_000));
-        }
+        let gives_way = self.make_room(deliver.agent, ctx)?;
         let message = ctx.id();
         let event = Event::Delivered {
             message,
@@ -142,7 +134,27 @@ impl Inboxes {
             seen: digest,
             at: ctx.now,
         };
-        Ok(Decision::new(Reply::Delivered { message, repeated: false }, vec![event]))
+        let events = gives_way.into_iter().chain([event]).collect();
+        Ok(Decision::new(Reply::Delivered { message, repeated: false }, events))
+    }
+
+    /// Of a full inbox the oldest notice goes: whoever wrote all else waits for an answer.
+    fn make_room(&self, agent: Uuid, ctx: &Ctx) -> Result<Option<Event>, Refusal> {
+        let unread = || self.of(agent, Status::Unread);
+        if unread().count() < UNREAD {
+            return Ok(None);
+        }
+        let oldest = unread().filter(|message| message.notice).min_by_key(|message| message.number);
+        let oldest = oldest.ok_or_else(|| {
+            Refusal::new(
+                Code::QueueFull,
+                format!(
+                    "the agent's inbox holds {UNREAD} unread messages; let it work some off and deliver again"
+                ),
+            )
+            .retry_after(60_000)
+        })?;
+        Ok(Some(Event::GaveWay { message: oldest.id, at: ctx.now }))
     }
 
     fn take(&self, agent: Uuid, limit: u32, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {

@@ -25,6 +25,11 @@ pub enum Event {
         seen: Option<Uuid>,
         at: Timestamp,
     },
+    /// The oldest notice of a full inbox has made room for a newer message.
+    GaveWay {
+        message: Uuid,
+        at: Timestamp,
+    },
     Taken {
         agent: Uuid,
         messages: Vec<Uuid>,

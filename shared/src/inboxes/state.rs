@@ -50,6 +50,9 @@ pub struct Message {
     pub status: Status,
     /// When it got this status.
     pub since: Timestamp,
+    /// The swarm's own word about what can be seen elsewhere: it gives way to what people say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub notice: bool,
 }
 
 /// What has become of a message. (Agent Swarm also knows `read`, which nothing sets.)

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::{Code, Refusal};
-use crate::entity::{Effect, Entity};
+use crate::entity::{Changes, Effect, Entity};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::pool::{Create, Rules, Target, TaskSpec};
@@ -175,6 +175,33 @@ fn a_message_makes_one_task_and_comes_back_when_the_pool_makes_none() {
     assert_eq!(take(&mut bench, LEAD), [later, message]);
     bench.run(delegate(LEAD, message)).unwrap();
     assert!(!bench.body(&Message::key(message)).unwrap().contains_key("delegationRefused"));
+}
+
+#[test]
+fn of_a_full_inbox_the_oldest_notice_gives_way_and_what_people_wrote_does_not() {
+    let mut bench = bench();
+    for number in 1..=10_000 {
+        let source = if matches!(number, 5 | 9) { Source::System } else { Source::Slack };
+        let event = Event::Delivered {
+            message: Uuid::from_u128(number.into()),
+            number,
+            agent: LEAD,
+            content: "x".into(),
+            source,
+            slack: Slack::default(),
+            mail: None,
+            seen: None,
+            at: bench.now,
+        };
+        bench.entity.apply(&event, &mut Changes::default());
+    }
+    let unread = |bench: &Bench<Inboxes>, id: u128| bench.entity.messages.contains_key(&Uuid::from_u128(id));
+    deliver(&mut bench, LEAD);
+    assert!(!unread(&bench, 5) && unread(&bench, 9) && unread(&bench, 1));
+    deliver(&mut bench, LEAD);
+    assert!(!unread(&bench, 9));
+    assert_eq!(bench.run(mail(LEAD, None)).unwrap_err().code, Code::QueueFull);
+    deliver(&mut bench, OTHER);
 }
 
 #[test]

@@ -6,9 +6,11 @@ use uuid::Uuid;
 
 use super::state::{ForgeLink, MemberView, Outcome, Source, TaskView};
 use super::steering::Untold;
+use crate::code::Refusal;
 use crate::costs::Cost;
 use crate::forge::Activity;
 use crate::id::{EntityKey, InstanceId};
+use crate::inboxes;
 use crate::mail::Letter;
 use crate::profiles::Field;
 use crate::slack::Said;
@@ -171,6 +173,11 @@ pub enum Command {
     },
     /// A person said something in Slack that no agent had asked for.
     Hear(Box<Said>),
+    /// The inboxes did not take what a person said or wrote.
+    Untaken {
+        message: Box<inboxes::Command>,
+        refusal: Refusal,
+    },
     /// From the swarm's mail: somebody wrote an e-mail that no agent had asked for.
     Mail(Box<Mailed>),
     /// Somebody did something at a forge that concerns the swarm, and that no agent had asked for.

@@ -144,6 +144,10 @@ impl Entity for Pool {
         self.follow(event, changes);
     }
 
+    fn refused(target: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+        decide::untaken::refused(target, command, refusal)
+    }
+
     fn next_wake(&self) -> Option<Timestamp> {
         [self.deadlines.next(), self.reports.next(), self.claim_due()].into_iter().flatten().min()
     }

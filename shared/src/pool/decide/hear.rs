@@ -93,12 +93,13 @@ impl Pool {
     }
 
     fn asks_back(&self, said: &Said) -> Effect {
+        self.answer_to(said, "asked", "What shall be done? Say it in a few words, here in the thread.")
+    }
+
+    /// What whoever said something is told about that, in its thread.
+    pub(super) fn answer_to(&self, said: &Said, what: &str, words: &str) -> Effect {
         let about = Uuid::new_v5(&Uuid::NAMESPACE_OID, said.key().as_bytes());
-        self.tell(said.thread().note(
-            about,
-            "asked",
-            "What shall be done? Say it in a few words, here in the thread.",
-        ))
+        self.tell(said.thread().note(about, what, words))
     }
 
     /// What people are told of the tasks that came from a thread: who has it and how it goes, in one message that is

@@ -6,10 +6,13 @@ use super::Answer;
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, Kind};
 use crate::inboxes::{self, Deliver, Inboxes};
-use crate::mail::{self, Letter, Mail};
+use crate::mail::{self, Ids, Letter, Mail};
 use crate::pool::command::{Create, Mailed, Reply, Rules, Target, TaskSpec};
 use crate::pool::state::TaskView;
 use crate::pool::state::{Pool, Source};
+
+/// The type of a task about a letter that begins a thread.
+pub(super) const MESSAGE: &str = "agentmail-message";
 
 impl Pool {
     /// What comes in a thread goes to whoever has the thread's task; else the agent whose inbox it is gets it; else the
@@ -20,21 +23,21 @@ impl Pool {
         if let Some(task) = mailed.task {
             let worker = self.tasks.get(task).map_or(mailed.worker, |task| task.agent);
             let spec = TaskSpec { parent: Some(task), ..task_of(letter, "agentmail-reply") };
-            return self.hand_in(letter, spec, worker.filter(is_member), ctx);
+            return self.hand_in(&letter.ids, spec, worker.filter(is_member), ctx);
         }
         match mailed.agent.filter(is_member).or(self.lead) {
             Some(agent) if Some(agent) == self.lead => Ok(self.leave_to_the_lead(letter, agent)),
-            agent => self.hand_in(letter, task_of(letter, "agentmail-message"), agent, ctx),
+            agent => self.hand_in(&letter.ids, task_of(letter, MESSAGE), agent, ctx),
         }
     }
 
     /// A task, without asking for capacity: who writes a letter does not look at that.
-    fn hand_in(&self, letter: &Letter, spec: TaskSpec, agent: Option<Uuid>, ctx: &mut Ctx) -> Answer {
+    pub(super) fn hand_in(&self, ids: &Ids, spec: TaskSpec, agent: Option<Uuid>, ctx: &mut Ctx) -> Answer {
         let target = agent.map_or(Target::Pool, |agent| Target::Assign { agent: Some(agent) });
         let create = Create { by: None, spec, target, rules: Rules::Plain, facts: Vec::new() };
         let mut made = self.decide_create(&create, ctx)?;
         let Reply::Created { task: TaskView { id: task, .. }, .. } = made.reply else { return Ok(made) };
-        made.effects.extend(letter.ids.thread.clone().map(|thread| self.follow_thread(thread, task, agent)));
+        made.effects.extend(ids.thread.clone().map(|thread| self.follow_thread(thread, task, agent)));
         made.reply = Reply::Heard { tasks: vec![task] };
         Ok(made)
     }
@@ -61,10 +64,15 @@ impl Pool {
 }
 
 fn task_of(letter: &Letter, kind: &str) -> TaskSpec {
+    mailed(&letter.ids, letter.words(), kind)
+}
+
+/// A task about words that came by mail.
+pub(super) fn mailed(ids: &Ids, words: String, kind: &str) -> TaskSpec {
     TaskSpec {
         task_type: Some(kind.to_owned()),
         source: Source::Agentmail,
-        context: letter.ids.fields(),
-        ..TaskSpec::new(letter.words())
+        context: ids.fields(),
+        ..TaskSpec::new(words)
     }
 }

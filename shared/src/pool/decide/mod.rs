@@ -12,6 +12,7 @@ mod members;
 mod neglect;
 mod offers;
 mod steer;
+pub(super) mod untaken;
 pub(super) mod work;
 
 use std::collections::BTreeMap;
@@ -77,6 +78,7 @@ impl Pool {
             }
             Command::EndInstance { instance, reason } => Ok(self.decide_end(instance, reason, ctx)),
             Command::Hear(said) => self.decide_hear(said, ctx),
+            Command::Untaken { message, refusal } => self.decide_untaken(message, refusal, ctx),
             Command::Mail(mailed) => self.decide_mail(mailed, ctx),
             Command::Forge(activity) => self.decide_forge(activity, ctx),
             Command::Tick => Ok(self.decide_tick(ctx)),

@@ -13,6 +13,7 @@ mod random;
 mod sending;
 mod standing;
 mod steering;
+mod untaken;
 mod working;
 
 use serde_json::{Map, Value};

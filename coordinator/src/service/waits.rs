@@ -157,8 +157,7 @@ impl Service {
             let triggers::Reply::Receipts(receipts) = self.ask::<Triggers>(&key, received).await? else {
                 return Err(unexpected("the triggers"));
             };
-            // A node that does not know of pages gives the first one again.
-            let last = receipts.last().copied().filter(|last| receipts.len() == PAGE && after != Some(*last));
+            let last = receipts.last().copied().filter(|_| receipts.len() == PAGE);
             let new = receipts.into_iter().filter(|receipt| !had.contains(receipt));
             let events = new.map(|receipt| self.event_of(who, &key, receipt)).collect::<Vec<_>>();
             let mut events = stream::iter(events).buffered(AT_ONCE);

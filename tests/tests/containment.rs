@@ -70,7 +70,9 @@ async fn a_fork_bomb_and_an_endless_printer_are_contained() -> Result<()> {
         .await?;
     let bomb = "sh -c 'while :; do sleep 1000 & done' & echo up; exec sleep 1000";
     let bomb = bed.start("bomb-1", bomb).await?;
-    let loud = bed.start("loud-1", "echo up; exec yes").await?;
+    // Lines of some length: how many a second are taken down is a matter of the machine.
+    let loud =
+        bed.start("loud-1", "echo up; exec yes as long a line as one that a program would print").await?;
     bed.until("the bomb meets its limit", || bed.tree("bomb-1").len() >= 60).await?;
     ensure!(bed.tree("bomb-1").len() <= 64, "{}", bed.tree("bomb-1").len());
     let printed = |size: u64| fs::metadata(bed.log_file("loud-1")).is_ok_and(|about| about.len() > size);

@@ -27,6 +27,23 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// An agent of the swarm `default` with all rights of its role, by a token that was made by hand. Of one name there is
+    /// one agent, with one instance.
+    #[cfg(test)]
+    pub(crate) fn named(name: &str, role: Role) -> Self {
+        let named = |name| Name::parse(name).expect("a name");
+        Self {
+            swarm: named("default"),
+            agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
+            agent_name: named(name),
+            instance: InstanceId(format!("{name}-00000001")),
+            managed: false,
+            role,
+            rights: Rights::ALL,
+            view: None,
+        }
+    }
+
     /// The key of one of the swarm's singletons.
     pub fn entity(&self, kind: Kind) -> EntityKey {
         EntityKey::of(kind, &self.swarm)

@@ -103,10 +103,9 @@ fn digest(arguments: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use skein_shared::id::{InstanceId, Name};
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
 
     #[test]
     fn a_key_belongs_to_its_arguments_while_replies_are_kept() {
@@ -133,16 +132,7 @@ mod tests {
 
     #[test]
     fn a_key_with_a_time_gives_it_to_the_request_and_to_what_follows_from_it() {
-        let who = Principal {
-            swarm: Name::parse("default").unwrap(),
-            agent: Uuid::from_u128(1),
-            agent_name: Name::parse("worker").unwrap(),
-            instance: InstanceId("worker-1".to_owned()),
-            managed: true,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
-        };
+        let who = Principal::named("worker", Role::Worker);
         let key = Uuid::now_v7();
         let id = request(&who, "call_agent", Some(&key.to_string()));
         assert_eq!(id.get_timestamp(), key.get_timestamp());

@@ -322,20 +322,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
     use crate::mcp::tools::catalogue;
 
     fn caller(number: u128) -> Principal {
-        Principal {
-            swarm: Name::parse("default").unwrap(),
-            agent: Uuid::from_u128(number),
-            agent_name: Name::parse("worker").unwrap(),
-            instance: InstanceId(format!("worker-{number}")),
-            managed: false,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
-        }
+        let instance = InstanceId(format!("worker-{number}"));
+        Principal { agent: Uuid::from_u128(number), instance, ..Principal::named("worker", Role::Worker) }
     }
 
     #[test]

@@ -323,22 +323,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
     use crate::entity::{Clock, Entities, Hub};
     use crate::projection::Projection;
     use crate::store::memory::Memory;
 
     fn principal(role: Role) -> Principal {
-        Principal {
-            swarm: Name::parse("default").unwrap(),
-            agent: Uuid::from_u128(7),
-            agent_name: Name::parse("somebody").unwrap(),
-            instance: InstanceId("somebody-00000001".to_owned()),
-            managed: false,
-            role,
-            rights: Rights::ALL,
-            view: None,
-        }
+        Principal::named("somebody", role)
     }
 
     #[tokio::test]

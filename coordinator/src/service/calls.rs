@@ -276,24 +276,14 @@ pub(super) fn inspect(who: &Principal) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use skein_shared::id::InstanceId;
 
     use super::*;
-    use crate::auth::{Rights, Role};
-    use crate::entity::tests::{Node, node, poison, swarm};
+    use crate::auth::Role;
+    use crate::entity::tests::{Node, node, poison};
     use crate::store::memory::{Fault, Gate};
 
     fn agent(name: &str) -> Principal {
-        Principal {
-            swarm: swarm(),
-            agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
-            agent_name: Name::parse(name).unwrap(),
-            instance: InstanceId(format!("{name}-00000001")),
-            managed: false,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
-        }
+        Principal::named(name, Role::Worker)
     }
 
     /// Two agents that are there, the second of which can be called.

@@ -193,13 +193,13 @@ mod tests {
     use std::sync::Arc;
 
     use futures::future::BoxFuture;
-    use skein_shared::id::{EntityKey, InstanceId, Name};
+    use skein_shared::id::EntityKey;
     use skein_shared::pool::{self, Pool};
     use skein_shared::triggers;
     use uuid::Uuid;
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
     use crate::entity::{Clock, Entities, Hub, Request};
     use crate::ingress::Intake;
     use crate::projection::Projection;
@@ -228,16 +228,7 @@ mod tests {
     }
 
     fn agent(name: &str) -> Principal {
-        Principal {
-            swarm: Name::parse("default").unwrap(),
-            agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
-            agent_name: Name::parse(name).unwrap(),
-            instance: InstanceId(format!("{name}-00000001")),
-            managed: false,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
-        }
+        Principal::named(name, Role::Worker)
     }
 
     async fn join(service: &Service, who: &Principal) {

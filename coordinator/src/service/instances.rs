@@ -86,27 +86,18 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use skein_shared::id::InstanceId;
+
     use uuid::Uuid;
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
     use crate::entity::tests::{lists, node, swarm};
 
     #[tokio::test]
     async fn what_cannot_be_looked_for_everywhere_is_not_said_to_be_unknown() {
         let node = node();
         let service = Service::new(node.entities.clone());
-        let operator = Principal {
-            swarm: swarm(),
-            agent: Uuid::from_u128(7),
-            agent_name: Name::parse("boss").unwrap(),
-            instance: InstanceId("boss-00000001".to_owned()),
-            managed: false,
-            role: Role::Operator,
-            rights: Rights::ALL,
-            view: None,
-        };
+        let operator = Principal::named("boss", Role::Operator);
         let letter = Uuid::from_u128(1);
         let looked_for = async |instance: &str| {
             [

@@ -91,27 +91,18 @@ pub async fn watch(service: Service, stop: CancellationToken) {
 
 #[cfg(test)]
 mod tests {
-    use skein_shared::id::Name;
+
     use skein_shared::pool::{self, Pool};
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
     use crate::entity::{Clock, Hub, Request};
     use crate::projection::Projection;
     use crate::store::Store;
     use crate::store::memory::Memory;
 
     fn worker() -> Principal {
-        Principal {
-            swarm: Name::parse("default").unwrap(),
-            agent: Uuid::from_u128(7),
-            agent_name: Name::parse("worker").unwrap(),
-            instance: InstanceId("worker-00000001".to_owned()),
-            managed: false,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
-        }
+        Principal::named("worker", Role::Worker)
     }
 
     async fn pool(service: &Service, command: pool::Command) -> pool::Reply {

@@ -81,11 +81,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use skein_shared::agent::{Definition, Reply};
-    use skein_shared::id::InstanceId;
+
     use uuid::Uuid;
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
     use crate::entity::tests::{Node, node};
     use crate::service::agents::Steer;
 
@@ -94,16 +94,7 @@ mod tests {
     }
 
     fn operator() -> Principal {
-        Principal {
-            swarm: name("default"),
-            agent: Uuid::from_u128(7),
-            agent_name: name("operator"),
-            instance: InstanceId("operator-00000001".to_owned()),
-            managed: false,
-            role: Role::Operator,
-            rights: Rights::ALL,
-            view: None,
-        }
+        Principal::named("operator", Role::Operator)
     }
 
     struct Bed {

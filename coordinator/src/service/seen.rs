@@ -68,22 +68,15 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use skein_shared::id::Name;
 
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
 
     #[test]
     fn the_pool_hears_of_each_instance_once_in_a_pause() {
         let caller = |number: u128| Principal {
-            swarm: Name::parse("default").unwrap(),
-            agent: Uuid::from_u128(1),
-            agent_name: Name::parse("worker").unwrap(),
             instance: InstanceId(format!("worker-{number}")),
-            managed: false,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
+            ..Principal::named("worker", Role::Worker)
         };
         let (seen, now) = (Seen::default(), Instant::now());
         assert!(seen.is_news(&caller(1), now));

@@ -164,26 +164,16 @@ impl Service {
 mod tests {
     use futures::FutureExt;
     use skein_shared::caller::Caller;
-    use skein_shared::id::{InstanceId, Name};
 
     use super::*;
-    use crate::auth::{Rights, Role};
-    use crate::entity::tests::{node, swarm};
+    use crate::auth::Role;
+    use crate::entity::tests::node;
 
     #[tokio::test]
     async fn news_of_epics_last_until_they_could_be_shown() {
         let node = node();
         let service = Service::new(node.entities.clone());
-        let lead = Principal {
-            swarm: swarm(),
-            agent: Uuid::from_u128(7),
-            agent_name: Name::parse("lead").unwrap(),
-            instance: InstanceId("lead-00000001".to_owned()),
-            managed: false,
-            role: Role::Lead,
-            rights: Rights::ALL,
-            view: None,
-        };
+        let lead = Principal::named("lead", Role::Lead);
         let key = lead.entity(Kind::Epics);
         let tell = async |command| service.change::<Epics>(&key, Uuid::now_v7(), command).await.unwrap();
         let by = Caller { agent: Some(lead.agent), lead: true };

@@ -202,27 +202,17 @@ fn wait_view(reply: Reply) -> Result<WaitView, Refusal> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use skein_shared::id::{InstanceId, Name};
 
     use super::*;
-    use crate::auth::{Rights, Role};
-    use crate::entity::tests::{node, swarm};
+    use crate::auth::Role;
+    use crate::entity::tests::node;
     use crate::ingress::Intake;
 
     #[tokio::test]
     async fn a_look_back_goes_on_behind_its_first_page() {
         let node = node();
         let service = Service::new(node.entities.clone());
-        let who = Principal {
-            swarm: swarm(),
-            agent: Uuid::from_u128(7),
-            agent_name: Name::parse("waiter").unwrap(),
-            instance: InstanceId("waiter-00000001".to_owned()),
-            managed: false,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
-        };
+        let who = Principal::named("waiter", Role::Worker);
         service.set_status(&who, Uuid::now_v7(), "here".to_owned()).await.unwrap();
         let began = service.clock().now();
         let receive = |number: usize, event: &str| {

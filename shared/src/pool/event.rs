@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::{Join, Profile, TaskSpec};
+use super::command::{Join, Profile};
+use super::creation::TaskSpec;
 use super::dependency::Dependency;
 use super::guard::Sketch;
 use super::state::{Outcome, Status};

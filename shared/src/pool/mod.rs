@@ -6,6 +6,7 @@
 mod apply;
 mod command;
 mod concerned;
+mod creation;
 mod decide;
 mod dependency;
 mod event;
@@ -28,10 +29,8 @@ use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument, Signa
 use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
-pub use command::{
-    About, Command, Create, Fact, Finish, Join, Mailed, Profile, Progress, Reply, Rules, Survey, Target,
-    TaskSpec,
-};
+pub use command::{About, Command, Finish, Join, Mailed, Profile, Progress, Reply, Survey};
+pub use creation::{Create, Fact, Rules, Target, TaskSpec};
 use guard::Sketch;
 use index::Indexes;
 

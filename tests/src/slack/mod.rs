@@ -1,6 +1,7 @@
 //! A stand-in for Slack on loopback, which checks what it is asked as the real one does: tokens, content types, arguments,
 //! membership, limits and cursors.
 
+mod files;
 mod socket;
 mod talk;
 
@@ -10,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -96,8 +97,8 @@ impl Slack {
         slack.furnish();
         let router = Router::new()
             .route("/api/{method}", post(call))
-            .route("/upload/{file}", post(upload).layer(DefaultBodyLimit::disable()))
-            .route("/files/{file}", get(download))
+            .route("/upload/{file}", post(files::upload).layer(DefaultBodyLimit::disable()))
+            .route("/files/{file}", get(files::download))
             .with_state(slack.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         tokio::spawn(socket::accept(slack.clone(), sockets));
@@ -169,24 +170,6 @@ impl Slack {
         drop(workspace);
         self.happened.send_modify(|count| *count += 1);
         ts
-    }
-
-    /// A file that somebody has put there.
-    pub fn has_file(&self, id: &str, name: &str, content: &[u8]) {
-        let address = format!("http://{}/files/{id}", self.address);
-        let info = json!({"id": id, "name": name, "mimetype": "text/plain", "size": content.len(),
-            "url_private": address, "url_private_download": address});
-        self.lock().files.insert(id.to_owned(), (info, content.to_vec()));
-    }
-
-    /// What a file holds; nothing if there is none.
-    pub fn content(&self, id: &str) -> Vec<u8> {
-        self.lock().files.get(id).map(|(_, content)| content.clone()).unwrap_or_default()
-    }
-
-    /// Whoever asks for the file's content is sent elsewhere.
-    pub fn redirects(&self, id: &str, to: &str) {
-        self.lock().redirects.insert(id.to_owned(), to.to_owned());
     }
 
     /// All that is written in a channel, the oldest first.
@@ -394,18 +377,8 @@ impl Slack {
                 let user = self.lock().users.get(text("user")).cloned();
                 Ok(json!({"user": user.ok_or("user_not_found")?}))
             }
-            "files.info" => {
-                let file = self.lock().files.get(text("file")).map(|(info, _)| info.clone());
-                Ok(json!({"file": file.ok_or("file_not_found")?}))
-            }
-            "files.getUploadURLExternal" => {
-                let length: usize = text("length").parse().map_err(|_| "invalid_arguments")?;
-                let mut workspace = self.lock();
-                let id = format!("F{}", workspace.files.len() + 1);
-                let info = json!({"id": id, "name": text("filename"), "size": length});
-                workspace.files.insert(id.clone(), (info, Vec::new()));
-                Ok(json!({"upload_url": format!("http://{}/upload/{id}", self.address), "file_id": id}))
-            }
+            "files.info" => self.info(text("file")),
+            "files.getUploadURLExternal" => self.upload_url(text("filename"), text("length")),
             "files.completeUploadExternal" => self.complete(args),
             _ => Err("unknown_method"),
         }
@@ -458,30 +431,6 @@ impl Slack {
         message["text"] = json!(text);
         Ok(json!({"channel": channel, "ts": ts}))
     }
-
-    fn complete(&self, args: &Args) -> Result<Value, &'static str> {
-        let channel = args.get("channel_id").and_then(Value::as_str).unwrap_or_default();
-        self.require_member(channel)?;
-        let files = args["files"].as_array().ok_or("invalid_arguments")?;
-        for file in files {
-            let id = file["id"].as_str().unwrap_or_default();
-            let (info, content) = self.lock().files.get(id).cloned().ok_or("file_not_found")?;
-            if info["size"] != content.len() {
-                return Err("file_not_found");
-            }
-            let thread = args.get("thread_ts").and_then(Value::as_str);
-            let comment = args.get("initial_comment").cloned().unwrap_or_default();
-            let ts = self.keep(
-                channel,
-                json!({"type": "message", "bot_id": "B1", "text": comment, "files": [info]}),
-                thread,
-            );
-            if let Some((info, _)) = self.lock().files.get_mut(id) {
-                info["shares"]["public"][channel] = json!([{"ts": ts}]);
-            }
-        }
-        Ok(json!({"files": files}))
-    }
 }
 
 fn without_metadata_unless_asked(messages: &mut [Value], args: &Args) {
@@ -504,44 +453,4 @@ fn page(name: &str, found: Vec<Value>, args: &Args, largest: usize) -> Result<Va
     let mut answer = json!({"has_more": more, "response_metadata": {"next_cursor": next}});
     answer[name] = Value::Array(found[from.min(end)..end].to_vec());
     Ok(answer)
-}
-
-/// Whoever has the address may put the content there, and needs no token for it.
-async fn upload(
-    State(slack): State<Slack>,
-    Path(file): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if headers.contains_key(AUTHORIZATION) {
-        return (StatusCode::BAD_REQUEST, "the token does not belong here").into_response();
-    }
-    match slack.lock().files.get_mut(&file) {
-        Some((_, content)) => *content = body.to_vec(),
-        None => return StatusCode::NOT_FOUND.into_response(),
-    }
-    "OK".into_response()
-}
-
-async fn download(State(slack): State<Slack>, Path(file): Path<String>, headers: HeaderMap) -> Response {
-    let known = headers
-        .get(AUTHORIZATION)
-        .is_some_and(|value| value.as_bytes() == format!("Bearer {BOT}").as_bytes());
-    if !known {
-        return (StatusCode::OK, [(CONTENT_TYPE, "text/html")], "sign in").into_response();
-    }
-    let mut workspace = slack.lock();
-    if let Some(to) = workspace.redirects.get(&file) {
-        return (StatusCode::FOUND, [(LOCATION, to.clone())]).into_response();
-    }
-    let is_cut = workspace.trouble(&format!("files/{file}")).is_some();
-    match workspace.files.get(&file) {
-        Some((_, content)) if is_cut => {
-            let half = Bytes::copy_from_slice(&content[..content.len() / 2]);
-            let parts = [Ok(half), Err(std::io::Error::other("cut off"))];
-            Body::from_stream(futures::stream::iter(parts)).into_response()
-        }
-        Some((_, content)) => content.clone().into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
-    }
 }

@@ -164,19 +164,11 @@ fn has_room(awake: usize) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
 
     fn agent(number: u128) -> Principal {
-        Principal {
-            swarm: Name::parse("default").unwrap(),
-            agent: Uuid::from_u128(number),
-            agent_name: Name::parse("worker").unwrap(),
-            instance: skein_shared::id::InstanceId(format!("worker-{number}")),
-            managed: false,
-            role: Role::Worker,
-            rights: Rights::ALL,
-            view: None,
-        }
+        let instance = skein_shared::id::InstanceId(format!("worker-{number}"));
+        Principal { agent: Uuid::from_u128(number), instance, ..Principal::named("worker", Role::Worker) }
     }
 
     const BEGIN: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;

@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
     use crate::json::Fields;
-    use crate::pool::command::TaskSpec;
+    use crate::pool::creation::TaskSpec;
     use crate::pool::dependency::Dependency;
     use crate::pool::state::{Outcome, Status};
     use crate::time::Timestamp;

@@ -7,7 +7,8 @@ use uuid::Uuid;
 use super::Answer;
 use crate::entity::{Ctx, Decision};
 use crate::forge::{Act, Activity, Forge, Subject};
-use crate::pool::command::{Create, Reply, Rules, Target, TaskSpec};
+use crate::pool::command::Reply;
+use crate::pool::creation::{Create, Rules, Target, TaskSpec};
 use crate::pool::event::Event;
 use crate::pool::state::{ForgeLink, Pool, Source, Task};
 

@@ -7,7 +7,8 @@ use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, Kind};
 use crate::inboxes::{self, Deliver, Inboxes};
 use crate::mail::{self, Ids, Letter, Mail};
-use crate::pool::command::{Create, Mailed, Reply, Rules, Target, TaskSpec};
+use crate::pool::command::{Mailed, Reply};
+use crate::pool::creation::{Create, Rules, Target, TaskSpec};
 use crate::pool::state::TaskView;
 use crate::pool::state::{Pool, Source};
 

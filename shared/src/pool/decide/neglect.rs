@@ -2,7 +2,7 @@
 
 use crate::entity::Ctx;
 use crate::limits;
-use crate::pool::command::TaskSpec;
+use crate::pool::creation::TaskSpec;
 use crate::pool::event::{Created, Event};
 use crate::pool::state::{Pool, Source, Status, Task, Term};
 use crate::time::Timestamp;

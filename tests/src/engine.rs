@@ -103,6 +103,7 @@ impl Bed {
             env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             workdir: self.folder.path().to_owned(),
             log: self.log_file(name),
+            unbegun: self.unbegun(name),
             user: None,
             closed: Vec::new(),
             open: vec![self.folder.path().to_owned()],
@@ -159,6 +160,11 @@ impl Bed {
 
     pub fn log_file(&self, name: &str) -> PathBuf {
         self.log_of(&self.id(name))
+    }
+
+    /// There as long as an instance has not begun, if somebody has made it.
+    pub fn unbegun(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{}.unbegun", self.id(name)))
     }
 
     fn log_of(&self, instance: &str) -> PathBuf {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use skein_runner::container::shim::FAILED;
 use skein_runner::container::tree::{self, Process};
 use skein_runner::container::{Exec, Handle};
 use skein_tests::engine::{Bed, Kind};
@@ -180,6 +181,32 @@ async fn a_start_that_fails_leaves_nothing(kind: Kind) -> Result<()> {
     bed.close().await
 }
 
+async fn what_begins_says_so_first_and_does_not_begin_if_it_cannot(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let unbegun = bed.unbegun("a-1");
+    std::fs::write(&unbegun, "")?;
+    let handle = bed.start("a-1", "echo up; sleep 1000; true").await?;
+    ensure!(!unbegun.exists(), "it has begun, and nothing says so");
+    bed.engine().kill(&handle).await?;
+
+    // A folder is no file that could be taken away.
+    std::fs::create_dir(bed.unbegun("a-2"))?;
+    let spec = bed.spec("a-2", "echo up");
+    bed.engine().door(spec.container.as_ref()).await?;
+    let problem = match bed.engine().start(&spec).await {
+        Ok(handle) => {
+            let exit = bed.engine().wait(&handle).await;
+            ensure!(exit.code == Some(i32::from(FAILED)), "{exit:?}");
+            bed.engine().kill(&handle).await?;
+            std::fs::read_to_string(bed.log_file("a-2"))?
+        }
+        Err(problem) => problem.to_string(),
+    };
+    ensure!(problem.contains("that it begins could not be written down"), "{problem}");
+    ensure!(!problem.contains("up\n"), "it began: {problem}");
+    bed.close().await
+}
+
 /// The runner's own program, which becomes a shell in the instance.
 fn shell(bed: &Bed, script: &str) -> Exec {
     let arguments = ["exec-agent", "--workdir", "/", "--", "sh", "-c", script];
@@ -242,6 +269,7 @@ macro_rules! promised {
             the_next_process_of_the_runner_takes_over,
             what_is_known_by_its_id_alone_is_swept,
             a_start_that_fails_leaves_nothing,
+            what_begins_says_so_first_and_does_not_begin_if_it_cannot,
             the_runners_own_program_runs_inside_beside_the_first_process,
         );)+
     };

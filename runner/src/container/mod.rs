@@ -14,6 +14,7 @@ pub mod shim;
 pub mod tree;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,6 +78,19 @@ pub trait Engine: Send + Sync {
     async fn close(&self);
 }
 
+/// Takes the file away that says that an instance has not begun. Without it nobody would know that it may have, and it
+/// might be begun twice.
+fn begins(unbegun: &Path) -> Result<(), String> {
+    let removed = match std::fs::remove_file(unbegun) {
+        // It has begun with an earlier process.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        // Gone also if the machine goes down in this moment.
+        removed => removed.and_then(|()| File::open(unbegun.parent().unwrap_or(unbegun))?.sync_all()),
+    };
+    removed
+        .map_err(|error| format!("that it begins could not be written down: {}: {error}", unbegun.display()))
+}
+
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -87,6 +101,8 @@ pub struct Spec {
     pub workdir: PathBuf,
     /// Takes what the instance writes to standard output and error.
     pub log: PathBuf,
+    /// A file that is taken away right before the command begins, if it is there: as long as it is, nothing has begun.
+    pub unbegun: PathBuf,
     pub user: Option<User>,
     /// Folders that it may not look into.
     pub closed: Vec<PathBuf>,

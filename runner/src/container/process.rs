@@ -86,6 +86,7 @@ impl ProcessEngine {
             log.try_clone().map_err(|error| Failure(format!("the log cannot be shared: {error}")))?;
         let mut command = self.launch(spec, group)?;
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        command.arg("--unbegun").arg(&spec.unbegun);
         command.arg("--").args(&spec.command);
         Ok(command)
     }

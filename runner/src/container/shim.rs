@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::fs::Mode;
 
-use super::{cgroup, confine, init, limits};
+use super::{begins, cgroup, confine, init, limits};
 
 /// Exit status of a start that failed before the agent's program ran; env(1) has the same.
 pub const FAILED: u8 = 125;
@@ -41,6 +41,9 @@ pub struct ExecAgent {
     read: Vec<PathBuf>,
     #[command(flatten)]
     limits: limits::Arguments,
+    /// Taken away before the program begins: whoever finds it knows that it has not.
+    #[arg(long)]
+    unbegun: Option<PathBuf>,
     #[arg(long)]
     workdir: PathBuf,
     /// Becomes this very program again, with the arguments that follow.
@@ -76,6 +79,9 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     // instance of another agent.
     rustix::thread::set_no_new_privs(true)
         .map_err(|error| format!("cannot keep the agent from gaining privileges: {error}"))?;
+    if let Some(file) = &agent.unbegun {
+        begins(file)?;
+    }
     if agent.landlock {
         // Still as the runner's user, which may look everywhere; the agent's may not, and the rules hold for it all the same.
         confine::restrict(&agent.close, &agent.open, &agent.read, agent.uid.is_some())?;

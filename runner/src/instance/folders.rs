@@ -25,6 +25,7 @@ const KEPT: &str = ".kept";
 /// Folders that hold something for each instance. Each may pass through them to its own.
 const OF_EACH: [&str; 4] = [LENT, INPUTS, OUTPUTS, KEPT];
 const AGENT_COMMANDS: &str = ".bin";
+const UNBEGUN: &str = "unbegun";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -44,7 +45,9 @@ impl Folders {
     pub fn open(data: &Path, work: Option<&Path>, isolation: Isolation) -> Result<(Self, fs::File), Error> {
         make(data, 0o700)?;
         let data = data.canonicalize().map_err(|error| Error::io("find", data, error))?;
-        make(&data.join("logs"), 0o700)?;
+        for folder in ["logs", UNBEGUN] {
+            make(&data.join(folder), 0o700)?;
+        }
         let users = isolation == Isolation::Users;
         let work = work.map_or_else(|| usual_work(&data, isolation), Path::to_owned);
         fs::create_dir_all(&work).map_err(|error| Error::io("make", &work, error))?;
@@ -79,6 +82,11 @@ impl Folders {
 
     pub fn log(&self, instance: &str) -> PathBuf {
         self.data.join("logs").join(format!("{instance}.log"))
+    }
+
+    /// A file that is there from before the first process of an instance is started until that begins.
+    pub fn unbegun(&self, instance: &str) -> PathBuf {
+        self.data.join(UNBEGUN).join(instance)
     }
 
     /// Where the credentials are that an instance is lent.
@@ -142,6 +150,8 @@ impl Folders {
                 tracing::warn!(instance, %error, "files of an instance that has ended are still there");
             }
         }
+        // As a rule it is gone since the instance has begun.
+        let _ = fs::remove_file(self.unbegun(instance));
     }
 
     /// The instances that are lent something, or were when this machine or runner ended.

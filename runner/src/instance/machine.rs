@@ -1,6 +1,7 @@
 //! The life of one instance, in a task of its own: it starts, freezes, thaws, ends, and each step is written
 //! down with its report.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,9 +132,11 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
     row.handle = None;
     if row.state == State::Accepted {
         row.state = State::Starting;
+        let unwritten =
+            |error: &dyn Display| Failure(format!("that it starts could not be written down: {error}"));
+        std::fs::write(&spec.unbegun, "").map_err(|error| unwritten(&error))?;
         // What nothing is known of is sent again, so it may not begin before this is written down.
-        let written = shared.ledger.save(row.clone(), None).await;
-        written.map_err(|error| Failure(format!("that it starts could not be written down: {error}")))?;
+        shared.ledger.save(row.clone(), None).await.map_err(|error| unwritten(&error))?;
     } else {
         shared.save(row, None).await;
     }

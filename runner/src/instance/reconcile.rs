@@ -12,7 +12,8 @@ use crate::error::Error;
 
 impl Instances {
     /// Takes over what still runs, frozen until a coordinator has spoken; reports what ended meanwhile; and
-    /// ends what nobody asked for. A start of which nothing had been done yet is as good as one that never came.
+    /// ends what nobody asked for. A start with which no program had begun yet is as good as one that never came: it is not
+    /// held, so its agent sends it again.
     ///
     /// # Errors
     /// When the ledger cannot be read or written.
@@ -21,9 +22,8 @@ impl Instances {
         let mut known = BTreeSet::new();
         for row in rows.into_iter().filter(|row| row.state.is_live()) {
             let instance = row.instance.clone();
-            // It is not held, so its agent sends the start again.
             if row.state == State::Accepted {
-                self.shared.ledger.remove(&instance).await?;
+                self.forget(&instance).await?;
                 continue;
             }
             if self.take_over(row).await? {
@@ -48,9 +48,7 @@ impl Instances {
             self.take_over_asleep(row);
             return Ok(true);
         }
-        let Some(handle) = row.handle.clone() else {
-            return self.end_rest(row, "the runner ended while it started this instance").await;
-        };
+        let Some(handle) = row.handle.clone() else { return self.end_start(row).await };
         if !self.shared.engine.adopt(&handle, &self.shared.folders.log(&row.instance)).await {
             return self.end_rest(row, "it ended while the runner was away").await;
         }
@@ -69,6 +67,23 @@ impl Instances {
         let instance = row.instance.clone();
         self.adopt(&instance, |inbox| Machine::new(shared, row, handle, endpoint, inbox).run());
         Ok(true)
+    }
+
+    /// One that the runner was starting when it ended. Whatever there is of it was started before this runner had the data
+    /// folder, so it is found and ended, and begins nothing afterwards.
+    async fn end_start(self: &Arc<Self>, row: Row) -> Result<bool, Error> {
+        let unbegun = self.shared.folders.unbegun(&row.instance);
+        if self.shared.engine.sweep(&row.instance).await.is_ok() && unbegun.exists() {
+            return self.forget(&row.instance).await.map(|()| false);
+        }
+        self.end_rest(row, "the runner ended while it started this instance").await
+    }
+
+    /// Takes a start for one that never came.
+    async fn forget(&self, instance: &str) -> Result<(), Error> {
+        tracing::info!(instance, "it had not begun when the runner ended; its start comes again");
+        self.shared.clear(instance).await;
+        self.shared.ledger.remove(instance).await
     }
 
     /// One whose processes were ended, or were to be, for the rest of a long wait. What a start that was cut short has

@@ -79,6 +79,7 @@ pub(super) fn of(
         command,
         env,
         log: shared.folders.log(&row.instance),
+        unbegun: shared.folders.unbegun(&row.instance),
         user: row.user,
         closed,
         open: vec![home, workdir.clone(), outputs],

@@ -13,6 +13,7 @@ pub(crate) fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         workdir: folder.to_owned(),
         log: folder.join("log"),
+        unbegun: folder.join("unbegun"),
         user: None,
         closed: Vec::new(),
         open: vec![folder.to_owned()],

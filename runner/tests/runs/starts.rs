@@ -1,5 +1,7 @@
 //! Starts that take for ever, are cut short or cannot be written down, and what becomes of what they were given.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 use skein_runner::instance::ledger::{State, What};
 use skein_shared::entity::RunnerCommand;
@@ -110,23 +112,44 @@ async fn what_a_run_was_given_goes_with_it_also_if_it_never_began() {
     instances.leave().await;
 }
 
-/// Its program may have begun, so that it is not begun again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {
-    let bed = Bed::new("exec sleep 1000");
-    let reign = reign();
-    let (former, ledger, lock) = instances(&bed, "middle", stubborn("middle", 0, true));
-    former.command(started_by(1), ACCESS, &reign).await.unwrap();
+/// Stands in the middle of a start for ever and does nothing more, as a runner that has crashed. Gives the file that is
+/// there until the instance begins.
+async fn crash_in_the_middle(bed: &Bed, mark: &str) -> PathBuf {
+    let (former, ledger, _lock) = instances(bed, mark, stubborn(mark, 0, true));
+    former.command(started_by(1), ACCESS, &reign()).await.unwrap();
     let starting = async {
         while ledger.row(id(1)).await.unwrap().unwrap().state != State::Starting {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(LIMIT, starting).await.expect("it is about to begin");
+    let unbegun = bed.data().join("unbegun").join(id(1));
+    assert!(unbegun.exists(), "nothing has begun");
+    unbegun
+}
 
-    // The former one stands where it is for ever, and does nothing more: as after a crash.
-    drop((ledger, lock));
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_is_made_again_if_nothing_has_begun() {
+    let bed = Bed::new("exec sleep 1000");
+    let unbegun = crash_in_the_middle(&bed, "middle").await;
     let (instances, ledger, _lock) = instances(&bed, "middle", stubborn("middle", 0, false));
+    instances.reconcile().await.unwrap();
+    assert!(ledger.row(id(1)).await.unwrap().is_none() && !unbegun.exists());
+
+    begin(&instances, 1).await;
+    assert!(!unbegun.exists(), "it has begun");
+    assert_eq!(marked(id(1)).len(), 1);
+    instances.leave().await;
+}
+
+/// Its program may have begun, so that it is not begun again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails_if_it_may_have_begun() {
+    let bed = Bed::new("exec sleep 1000");
+    let reign = reign();
+    // As what becomes the program does.
+    fs::remove_file(crash_in_the_middle(&bed, "begun").await).unwrap();
+    let (instances, ledger, _lock) = instances(&bed, "begun", stubborn("begun", 0, false));
     instances.reconcile().await.unwrap();
     instances.command(started_by(1), ACCESS, &reign).await.unwrap();
     let failed = What::StartFailed { reason: "the runner ended while it started this instance".to_owned() };

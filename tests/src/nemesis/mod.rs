@@ -19,7 +19,7 @@ use crate::redis::Server;
 use crate::runner::Place;
 use crate::up::Up;
 use crate::webhook;
-use crate::workload::{Map, agents, evidence};
+use crate::workload::{Field, Map, agents, evidence};
 pub use site::Site;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,13 +165,14 @@ impl Nemesis {
         Ok(journals.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// Leaves the logs, the journals and the entities' events in a folder that stays, for whoever looks for the cause of
-    /// what was found.
+    /// Leaves the logs, the journals, the tries of clients and the entities' events in a folder that stays, for whoever
+    /// looks for the cause of what was found.
     ///
     /// # Errors
     /// When something cannot be read or written.
-    pub async fn leave_traces(&self) -> Result<PathBuf> {
+    pub async fn leave_traces(&self, field: &Field) -> Result<PathBuf> {
         let folder = TempDir::with_prefix("skein-nemesis-")?.keep();
+        std::fs::write(folder.join("tries"), field.tries())?;
         for (number, site) in self.sites.iter().enumerate() {
             std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
         }
@@ -256,11 +257,11 @@ impl Nemesis {
     ///
     /// # Errors
     /// Then.
-    pub async fn is_sound(&self, judged: Result<Vec<String>>) -> Result<()> {
+    pub async fn is_sound(&self, field: &Field, judged: Result<Vec<String>>) -> Result<()> {
         if matches!(&judged, Ok(broken) if broken.is_empty()) {
             return Ok(());
         }
-        bail!("{} has traces: {judged:#?}", self.leave_traces().await?.display());
+        bail!("{} has traces: {judged:#?}", self.leave_traces(field).await?.display());
     }
 
     async fn inflict(&mut self, fault: Fault, victim: usize) -> Result<()> {

@@ -37,14 +37,18 @@ pub async fn what_was_told_holds(ground: Ground, seed: u64, time: Duration) -> R
     }
     working.has_done_everything().await;
     let swarm = working.stop().await?;
-    let healed = swarm.field.claims.now();
+    let field = Arc::clone(&swarm.field);
+    let healed = field.claims.now();
     let judged = async {
         let swarm = swarm.drain().await?;
         let mut broken = swarm.judge(&nemesis.sites[0].up, &nemesis.cluster.server, healed).await?;
         broken.extend(swarm.judge_agents(&nemesis, &NOTHING).await?);
         Ok(broken)
     };
-    nemesis.is_sound(judged.await).await.with_context(|| format!("seed {seed}, after {:?}", nemesis.done))
+    nemesis
+        .is_sound(&field, judged.await)
+        .await
+        .with_context(|| format!("seed {seed}, after {:?}", nemesis.done))
 }
 
 /// What becomes of a Redis whose place a replica takes.
@@ -115,7 +119,10 @@ pub async fn a_failover_loses_what_came_last_and_nothing_else(
         gone = swarm.gone(node).await?;
         Ok(broken)
     };
-    nemesis.is_sound(judged.await).await.with_context(|| format!("lost {lost_from:?} to {lost_to:?}"))?;
+    nemesis
+        .is_sound(&field, judged.await)
+        .await
+        .with_context(|| format!("lost {lost_from:?} to {lost_to:?}"))?;
     ensure!(!gone.is_empty(), "nothing was lost");
     // Something was acknowledged and is gone, and each such task is named by whoever acknowledged it, if that lives.
     match former {

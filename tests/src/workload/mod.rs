@@ -52,6 +52,8 @@ pub struct Field {
     sent: Mutex<Vec<Sent>>,
     resource: Mutex<Resource>,
     known: Mutex<VecDeque<String>>,
+    /// Each try of each client, in words: a history says what came of all tries of an operation together.
+    tries: Mutex<Vec<String>>,
 }
 
 impl Field {
@@ -67,6 +69,7 @@ impl Field {
             sent: Mutex::default(),
             resource: Mutex::default(),
             known: Mutex::default(),
+            tries: Mutex::default(),
         })
     }
 
@@ -104,6 +107,15 @@ impl Field {
         while taken_in() < least {
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// The tries of all clients, as they ended.
+    pub fn tries(&self) -> String {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+
+    fn note_try(&self, words: String) {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).push(words);
     }
 
     fn note(&self, sent: Sent) {

@@ -43,7 +43,7 @@ use program::Program;
 pub use settings::{Container, Keys, Network};
 
 use super::tree::{self, Process};
-use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec};
+use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec, begins};
 
 /// How long the daemon may take to answer at the start.
 const REACH: Duration = Duration::from_secs(10);
@@ -113,10 +113,16 @@ impl DockerEngine {
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let made = self.docker.create_container(Some(options), body).await;
         let id = made.map_err(|error| failed("make the container", &error))?.id;
-        let Err(error) = self.docker.start_container(&id, None).await else { return Ok(id) };
+        let problem = match begins(&spec.unbegun) {
+            Ok(()) => match self.docker.start_container(&id, None).await {
+                Ok(()) => return Ok(id),
+                Err(error) => failed("start the container", &error),
+            },
+            Err(problem) => Failure(problem),
+        };
         // What failed to start is not left behind.
         self.remove(&id).await?;
-        Err(failed("start the container", &error))
+        Err(problem)
     }
 
     async fn handle(&self, instance: &str, container: Id) -> Result<Handle, Failure> {

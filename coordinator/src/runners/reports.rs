@@ -88,7 +88,9 @@ impl Reports {
 async fn hand_over(entities: &Entities, runner: String, report: Report) -> Option<u64> {
     let (sequence, instance) = (report.sequence, report.instance.clone());
     let Err(refusal) = tell(entities, runner.clone(), report).await else { return Some(sequence) };
-    let again = refusal.code.is_passing();
+    // One whose agent cannot be loaded waits until that is repaired, as an effect does.
+    let is_unloadable = refusal.code == Code::Internal && refusal.retry_after_ms.is_some();
+    let again = refusal.code.is_passing() || is_unloadable;
     warn!(runner, instance, again, problem = %refusal.message, "a runner's report was refused");
     (!again).then_some(sequence)
 }
@@ -127,7 +129,7 @@ mod tests {
     use skein_shared::fence::{Epoch, Token};
 
     use super::*;
-    use crate::entity::tests::node;
+    use crate::entity::tests::{node, poison};
     use crate::store::memory::{Fault, Gate};
 
     fn report(sequence: u64, agent: &str) -> Report {
@@ -156,5 +158,15 @@ mod tests {
         both.sort_unstable();
         assert_eq!(both, [[1, 2], [3, 4]]);
         assert!(reports.waiting.is_empty() && reports.count == 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_to_an_agent_that_cannot_be_loaded_waits_for_its_repair() {
+        let node = node();
+        let agent = EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("one").unwrap());
+        poison(&node, agent).await;
+        assert_eq!(hand_over(&node.entities, "r1".to_owned(), report(1, "one")).await, None);
+        let unknown = hand_over(&node.entities, "r1".to_owned(), report(2, "two")).await;
+        assert_eq!(unknown, Some(2), "nobody will ever want it");
     }
 }

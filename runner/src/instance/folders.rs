@@ -144,7 +144,7 @@ impl Folders {
     /// Removes what an instance has written beside its agent's work: links are removed and not followed.
     pub fn take_files_back(&self, instance: &str) {
         for folder in [self.outputs(instance), self.work.join(KEPT).join(instance)] {
-            if let Err(error) = fs::remove_dir_all(folder)
+            if let Err(error) = remove_all(&folder)
                 && error.kind() != std::io::ErrorKind::NotFound
             {
                 tracing::warn!(instance, %error, "files of an instance that has ended are still there");
@@ -154,10 +154,11 @@ impl Folders {
         let _ = fs::remove_file(self.unbegun(instance));
     }
 
-    /// The instances that are lent something, or were when this machine or runner ended.
+    /// The instances that have something here, or had when this machine or runner ended.
     pub fn borrowers(&self) -> Vec<String> {
-        let folders = OF_EACH.map(|folder| fs::read_dir(self.work.join(folder)).into_iter());
-        let entries = folders.into_iter().flatten().flatten().flatten();
+        let folders =
+            OF_EACH.map(|folder| self.work.join(folder)).into_iter().chain([self.data.join(UNBEGUN)]);
+        let entries = folders.map(|folder| fs::read_dir(folder).into_iter()).flatten().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
@@ -195,13 +196,14 @@ impl Folders {
 /// Agents append, so a log can be copied and cut under them; lines written in between are lost. That of an instance that
 /// sleeps may be older than any other, and is still needed when it wakes.
 fn tend_logs(logs: &Path, live: &BTreeSet<PathBuf>) -> std::io::Result<()> {
-    let mut kept = Vec::new();
+    // One that cannot be bounded keeps none of the others from it.
+    let (mut kept, mut tended) = (Vec::new(), Ok(()));
     for entry in fs::read_dir(logs)? {
         let path = entry?.path();
         let Ok(about) = fs::metadata(&path) else { continue };
         if path.extension().is_some_and(|extension| extension == "log") {
             if about.len() > LOG {
-                cut(&path)?;
+                tended = tended.and(cut(&path));
             }
             if !live.contains(&path) {
                 kept.push((about.modified()?, path));
@@ -213,9 +215,9 @@ fn tend_logs(logs: &Path, live: &BTreeSet<PathBuf>) -> std::io::Result<()> {
     for (_, path) in kept.into_iter().take(surplus) {
         // The second file may not exist.
         let _ = fs::remove_file(path.with_extension("log.1"));
-        fs::remove_file(path)?;
+        tended = tended.and(fs::remove_file(path));
     }
-    Ok(())
+    tended
 }
 
 /// Bounds a log that nobody writes to any more.
@@ -223,15 +225,49 @@ pub(super) fn cut_if_long(log: &Path) -> std::io::Result<()> {
     if fs::metadata(log)?.len() > LOG { cut(log) } else { Ok(()) }
 }
 
-/// Keeps the newest part of a log beside it. However fast an agent prints, that part has its bound.
+/// Keeps the newest part of a log beside it. However fast an agent prints, that part has its bound. On a full disk there is
+/// no room for that part, and there would never be any, were the log not emptied all the same.
 fn cut(path: &Path) -> std::io::Result<()> {
-    let mut log = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let log = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let beside = path.with_extension("log.1");
+    let copied = keep_newest(&log, &beside);
+    if copied.is_err() {
+        // A part of it would pass for all.
+        let _ = fs::remove_file(&beside);
+    }
+    log.set_len(0)?;
+    copied
+}
+
+fn keep_newest(mut log: &fs::File, beside: &Path) -> std::io::Result<()> {
     let length = log.metadata()?.len();
     log.seek(SeekFrom::Start(length.saturating_sub(LOG)))?;
     let mut older = fs::OpenOptions::new();
-    let older = older.create(true).truncate(true).write(true).mode(0o600).open(path.with_extension("log.1"));
-    std::io::copy(&mut (&log).take(LOG), &mut older?)?;
-    log.set_len(0)
+    let mut older = older.create(true).truncate(true).write(true).mode(0o600).open(beside)?;
+    std::io::copy(&mut log.take(LOG), &mut older).map(drop)
+}
+
+/// Removes a folder with all that is in it. Links are removed and not followed. Whoever owns a folder may have closed it to
+/// themselves, as the cache of Go's modules is.
+fn remove_all(folder: &Path) -> std::io::Result<()> {
+    let removed = fs::remove_dir_all(folder);
+    if !matches!(&removed, Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied) {
+        return removed;
+    }
+    open_all(folder)?;
+    fs::remove_dir_all(folder)
+}
+
+/// Lets the owner into a folder and all below it.
+fn open_all(folder: &Path) -> std::io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_all(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Whoever owns the work folder, or may write into it, could put links in the place of what the runner makes there, and
@@ -362,6 +398,38 @@ mod tests {
         assert_eq!(fs::metadata(&endless).unwrap().len(), 0);
         let older = fs::metadata(endless.with_extension("log.1")).unwrap();
         assert_eq!((older.len(), older.mode() & 0o777), (LOG, 0o600));
+    }
+
+    /// As on a full disk: what frees it must not wait for room on it.
+    #[test]
+    fn a_log_of_which_no_part_can_be_kept_is_emptied_and_keeps_no_other_from_its_bound() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, _lock) = open(root.path()).unwrap();
+        let logs = ["worker-1", "worker-2", "worker-3"].map(|instance| folders.log(instance));
+        for log in &logs {
+            fs::File::create(log).unwrap().set_len(2 * LOG).unwrap();
+        }
+        // No file can be written there.
+        fs::create_dir(logs[1].with_extension("log.1")).unwrap();
+        tend_logs(&root.path().join("data/logs"), &logs.clone().into()).unwrap_err();
+        assert!(logs.iter().all(|log| fs::metadata(log).unwrap().len() == 0));
+    }
+
+    /// Root may look everywhere, so that this shows little where the tests run as root.
+    #[test]
+    fn what_an_instance_has_closed_to_itself_is_removed_and_nothing_that_it_has_linked() {
+        let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (folders, _lock) = open(root.path()).unwrap();
+        let closed = folders.outputs("worker-1").join("cache/closed");
+        fs::create_dir_all(&closed).unwrap();
+        fs::write(closed.join("file"), "").unwrap();
+        fs::write(other.path().join("file"), "").unwrap();
+        symlink(other.path(), folders.outputs("worker-1").join("link")).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+        open_all(&folders.outputs("worker-1")).unwrap();
+        assert_eq!(fs::metadata(&closed).unwrap().mode() & 0o777, 0o700);
+        folders.take_files_back("worker-1");
+        assert!(!folders.outputs("worker-1").exists() && other.path().join("file").exists());
     }
 
     /// Only root may give a file away: what another has put there is made by it.

@@ -75,7 +75,8 @@ pub(super) fn hide(log: &Path, mask: &Mask) -> io::Result<()> {
     if mask.longest() == 0 || !log.exists() {
         return Ok(());
     }
-    cut_if_long(log)?;
+    // Whatever is left has to be masked.
+    let cut = cut_if_long(log);
     let before = log.with_extension("log.1");
     let first = match std::fs::read(&before) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -86,7 +87,7 @@ pub(super) fn hide(log: &Path, mask: &Mask) -> io::Result<()> {
     let mut text = first;
     text.extend(std::fs::read(log)?);
     if !mask.hide(&mut text) {
-        return Ok(());
+        return cut;
     }
     let rewrite = |path: &Path, part: &[u8]| {
         let mut file = OpenOptions::new().write(true).open(path)?;
@@ -95,7 +96,8 @@ pub(super) fn hide(log: &Path, mask: &Mask) -> io::Result<()> {
     if split > 0 {
         rewrite(&before, &text[..split])?;
     }
-    rewrite(log, &text[split..])
+    rewrite(log, &text[split..])?;
+    cut
 }
 
 fn read(path: &Path, query: &LogQuery, look: Look<'_>) -> io::Result<Lines> {

@@ -16,7 +16,7 @@ use super::sleeper::Sleeper;
 use super::stage::{self, HOOK, Stage};
 use super::variables::Variables;
 use super::{ForTool, Inbox, Order, Reach, Shared, input, kept, spec};
-use crate::container::{Exit, Failure, Handle};
+use crate::container::{Exit, Failure, Handle, Spec};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
@@ -121,6 +121,8 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
         (Stage::Agent, None) => shared.said(row).await.session,
         (_, known) => known.clone(),
     };
+    // A credential may be another since it was lent to an earlier process, which has printed the former one.
+    shared.hide_lent(&row.instance).await;
     spec::lend(shared, row, definition)?;
     let mut spec = spec::of(shared, row, definition, session.as_deref())?;
     input::give(shared, row, definition, &mut spec)?;
@@ -130,19 +132,24 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
         row.input.clear();
     }
     row.handle = None;
-    if row.state == State::Accepted {
-        row.state = State::Starting;
-        let unwritten =
-            |error: &dyn Display| Failure(format!("that it starts could not be written down: {error}"));
-        std::fs::write(&spec.unbegun, "").map_err(|error| unwritten(&error))?;
-        // What nothing is known of is sent again, so it may not begin before this is written down.
-        shared.ledger.save(row.clone(), None).await.map_err(|error| unwritten(&error))?;
-    } else {
-        shared.save(row, None).await;
+    match row.state {
+        State::Accepted | State::Spilled => write_down_start(shared, row, &spec).await?,
+        _ => shared.save(row, None).await,
     }
     let handle = shared.engine.start(&spec).await?;
     row.handle = Some(handle.clone());
     Ok(handle)
+}
+
+/// Of a run, or after a long sleep. What nothing is known of is commanded again, so nothing may begin before this.
+async fn write_down_start(shared: &Shared, row: &mut Row, spec: &Spec) -> Result<(), Failure> {
+    if row.state == State::Accepted {
+        row.state = State::Starting;
+    }
+    let unwritten =
+        |error: &dyn Display| Failure(format!("that it starts could not be written down: {error}"));
+    tokio::fs::write(&spec.unbegun, "").await.map_err(|error| unwritten(&error))?;
+    shared.ledger.save(row.clone(), None).await.map_err(|error| unwritten(&error))
 }
 
 /// What an order came to.

@@ -73,7 +73,8 @@ impl Instances {
     /// folder, so it is found and ended, and begins nothing afterwards.
     async fn end_start(self: &Arc<Self>, row: Row) -> Result<bool, Error> {
         let unbegun = self.shared.folders.unbegun(&row.instance);
-        if self.shared.engine.sweep(&row.instance).await.is_ok() && unbegun.exists() {
+        let is_first = row.state == State::Starting;
+        if is_first && self.shared.engine.sweep(&row.instance).await.is_ok() && unbegun.exists() {
             return self.forget(&row.instance).await.map(|()| false);
         }
         self.end_rest(row, "the runner ended while it started this instance").await
@@ -82,12 +83,13 @@ impl Instances {
     /// Takes a start for one that never came.
     async fn forget(&self, instance: &str) -> Result<(), Error> {
         tracing::info!(instance, "it had not begun when the runner ended; its start comes again");
+        self.shared.ledger.remove(instance).await?;
         self.shared.clear(instance).await;
-        self.shared.ledger.remove(instance).await
+        Ok(())
     }
 
     /// One whose processes were ended, or were to be, for the rest of a long wait. What a start that was cut short has
-    /// left of it is ended too: it is started again once a coordinator has spoken.
+    /// left of it is ended too: if its program had not begun, it is started again once a coordinator has spoken.
     fn take_over_asleep(self: &Arc<Self>, mut row: Row) {
         let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
         self.adopt(&instance, |inbox| async move {
@@ -97,6 +99,12 @@ impl Instances {
                 shared.save(&row, Some(What::Spilled)).await;
             }
             shared.sweep(&row.instance).await.ok()?;
+            if !row.input.is_empty() && !shared.folders.unbegun(&row.instance).exists() {
+                let row =
+                    ended_alone(&shared, row, "the runner ended while it started this instance again").await;
+                shared.clear(&row.instance).await;
+                return Some(row);
+            }
             tracing::info!(instance = row.instance, "sleeps on");
             Sleeper { shared, row, inbox }.run().await
         });

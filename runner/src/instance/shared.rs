@@ -102,15 +102,22 @@ impl Shared {
     /// Removes what an instance was given whose processes have ended, and what it has printed of it. What it has made
     /// itself stays: it may be started again.
     pub(super) async fn take_back(&self, instance: &str) {
-        let (lent, input, log) =
-            (self.folders.lent(instance), self.folders.input(instance), self.folders.log(instance));
+        self.hide_lent(instance).await;
+        let (lent, input) = (self.folders.lent(instance), self.folders.input(instance));
         let taken = tokio::task::spawn_blocking(move || {
-            let hidden = log::hide(&log, &Mask::of(&lent));
             credentials::take_back(&lent);
             input::take_back(&input);
-            hidden
         });
-        if let Ok(Err(error)) = taken.await {
+        if let Err(lost) = taken.await {
+            tracing::error!(instance, %lost, "what it was given may still be there");
+        }
+    }
+
+    /// Masks what an instance has printed of what it is lent. None of its processes may run.
+    pub(super) async fn hide_lent(&self, instance: &str) {
+        let (lent, log) = (self.folders.lent(instance), self.folders.log(instance));
+        let hidden = tokio::task::spawn_blocking(move || log::hide(&log, &Mask::of(&lent)));
+        if let Ok(Err(error)) = hidden.await {
             tracing::error!(instance, %error, "its log may show what it was lent");
         }
     }

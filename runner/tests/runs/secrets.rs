@@ -40,6 +40,35 @@ async fn log(coordinator: &Coordinator, number: u64, instance: &str) -> Vec<Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_changes_during_a_run_is_masked_as_it_was_and_as_it_is() {
+    let hook = r#"echo "it is $GITHUB_TOKEN"; echo ready > ready; while [ ! -e go ]; do sleep 0.02; done"#;
+    let script = r#"echo "now it is $GITHUB_TOKEN"; echo up > up; exec sleep 1000"#;
+    let settings = format!("credentials = ['github_token']\nhooks = {{ pre = ['{hook}'] }}");
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::with(script, &settings);
+    let folder = bed.folder.path().join("credentials/github_token/default");
+    fs::create_dir_all(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(folder.join("token"), VALUE).unwrap();
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    let instance = id(1);
+    coordinator.say(start(instance, 1)).await;
+    bed.written("ready").await;
+    fs::write(folder.join("token"), "an0ther-one").unwrap();
+    fs::write(bed.work("go"), "").unwrap();
+    bed.written("up").await;
+    let shown = log(&coordinator, 1, instance).await;
+    assert_eq!(shown, [format!("it is {STARS}"), "now it is ***********".to_owned()]);
+
+    coordinator.say(stop(instance, 2)).await;
+    coordinator.reported(instance, |what| matches!(what, What::Exited(_))).await;
+    let kept = bed.log(instance);
+    assert!(!kept.contains("s3cret") && !kept.contains("an0ther"), "{kept}");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_instance_is_lent_is_masked_in_its_log_and_in_what_its_tools_say() {
     let script = r#"printf %s "it is ${GITHUB_TOKEN%-the-geese}"; sleep 0.01; echo "-the-geese."; echo "pin 1234"
 echo ready > ready; trap "echo bye $GITHUB_TOKEN; exit 0" TERM; while :; do sleep 0.02; done"#;

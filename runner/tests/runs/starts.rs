@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::json;
+use skein_runner::instance::Instances;
 use skein_runner::instance::ledger::{State, What};
 use skein_shared::entity::RunnerCommand;
 
@@ -33,6 +34,18 @@ async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_en
     );
 }
 
+/// Lets an instance sleep without a process, and wakes it.
+async fn sleep_and_wake(instances: &Arc<Instances>, number: u32) {
+    let instance = || id(number).to_owned();
+    let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(2) };
+    let spill = RunnerCommand::Spill { instance: instance(), token: nth(3) };
+    let input = json!({"type": "resumed"});
+    let restore = RunnerCommand::Restore { instance: instance(), token: nth(4), input };
+    for command in [freeze, spill, restore] {
+        instances.command(command, "", &reign()).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_after_a_long_sleep_that_takes_for_ever_is_given_up_as_any_other() {
     let bed = Bed::new("exec sleep 1000");
@@ -42,14 +55,7 @@ async fn a_start_after_a_long_sleep_that_takes_for_ever_is_given_up_as_any_other
         begin(&instances, number).await;
     }
     for number in [1, 2] {
-        let instance = || id(number).to_owned();
-        let freeze = RunnerCommand::Freeze { instance: instance(), token: nth(2) };
-        let spill = RunnerCommand::Spill { instance: instance(), token: nth(3) };
-        let input = json!({"type": "resumed"});
-        let restore = RunnerCommand::Restore { instance: instance(), token: nth(4), input };
-        for command in [freeze, spill, restore] {
-            instances.command(command, "", &reign()).await.unwrap();
-        }
+        sleep_and_wake(&instances, number).await;
         tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
     }
     let (instance, reason) = (id(1).to_owned(), "not wanted".to_owned());
@@ -157,6 +163,44 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails_if_i
         ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report.what).collect();
     assert_eq!(told, [failed.clone(), failed], "once by itself, and once for the start that came again");
     assert!(instances.live().is_empty() && marked(id(1)).is_empty());
+    instances.leave().await;
+}
+
+/// Stands in the middle of waking an instance for ever, as a runner that has crashed. Gives the file that is there until the
+/// instance begins.
+async fn crash_while_it_wakes(bed: &Bed, mark: &str) -> PathBuf {
+    let (engine, stuck) = tired(mark, 1);
+    let (former, _, _lock) = instances(bed, mark, engine);
+    begin(&former, 1).await;
+    sleep_and_wake(&former, 1).await;
+    tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
+    let unbegun = bed.data().join("unbegun").join(id(1));
+    assert!(unbegun.exists(), "nothing has begun");
+    unbegun
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_whose_runner_crashed_while_it_woke_is_woken_again_if_it_had_not_begun() {
+    let bed = Bed::new("exec sleep 1000");
+    crash_while_it_wakes(&bed, "waking").await;
+    let (instances, _, _lock) = instances(&bed, "waking", stubborn("waking", 0, false));
+    instances.reconcile().await.unwrap();
+    told(&instances, |report| matches!(report.what, What::Restored { .. })).await;
+    assert_eq!(marked(id(1)).len(), 1);
+    instances.leave().await;
+}
+
+/// What woke it is shown to it once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_whose_runner_crashed_while_it_woke_fails_if_it_may_have_begun() {
+    let bed = Bed::new("exec sleep 1000");
+    fs::remove_file(crash_while_it_wakes(&bed, "woken").await).unwrap();
+    let (instances, _, _lock) = instances(&bed, "woken", stubborn("woken", 0, false));
+    instances.reconcile().await.unwrap();
+    let end = told(&instances, |report| matches!(report.what, What::StartFailed { .. })).await;
+    let reason = "the runner ended while it started this instance again".to_owned();
+    assert_eq!(end.what, What::StartFailed { reason });
+    assert!(marked(id(1)).is_empty());
     instances.leave().await;
 }
 

@@ -113,7 +113,9 @@ impl DockerEngine {
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let made = self.docker.create_container(Some(options), body).await;
         let id = made.map_err(|error| failed("make the container", &error))?.id;
-        let problem = match begins(&spec.unbegun) {
+        let unbegun = spec.unbegun.clone();
+        let written = tokio::task::spawn_blocking(move || begins(&unbegun)).await;
+        let problem = match written.unwrap_or_else(|lost| Err(lost.to_string())) {
             Ok(()) => match self.docker.start_container(&id, None).await {
                 Ok(()) => return Ok(id),
                 Err(error) => failed("start the container", &error),

@@ -22,6 +22,8 @@ pub struct Credential {
     pub client: Option<String>,
     /// Until when it may be exchanged for a later one.
     pub renewable: Option<Timestamp>,
+    /// When the last of its family has ended, if it is not the first one. Tokens of before did not say it.
+    pub family_ends: Option<Timestamp>,
     /// The token that it was made narrower from.
     pub actor: Option<Actor>,
     pub issued: Timestamp,
@@ -51,6 +53,8 @@ pub struct Link {
     pub id: Uuid,
     pub family: Option<Uuid>,
     pub since: Timestamp,
+    /// Another agent gave it. Its family is then known by the worker's name, and goes on with each that is handed on anew.
+    pub is_handed_on: bool,
 }
 
 impl Credential {
@@ -73,15 +77,43 @@ impl Credential {
 
     /// The token itself and those that it came of.
     pub fn line(&self) -> impl Iterator<Item = Link> {
-        let Self { who, id, family, since, .. } = self;
-        let own = Link { agent: who.agent, id: *id, family: *family, since: *since };
-        let actors = std::iter::successors(self.actor.as_ref(), |actor| actor.act.as_deref());
+        let Self { who, id, family, since, actor, .. } = self;
+        let is_handed_on = is_anothers(who.agent, actor.as_ref());
+        let own = Link { agent: who.agent, id: *id, family: *family, since: *since, is_handed_on };
+        let actors = std::iter::successors(actor.as_ref(), |actor| actor.act.as_deref());
         std::iter::once(own).chain(actors.map(|actor| Link {
             agent: actor.sub,
             id: actor.jti,
             family: actor.family,
             since: Timestamp(actor.iat_ms),
+            is_handed_on: is_anothers(actor.sub, actor.act.as_deref()),
         }))
+    }
+
+    /// When it has ended, and what may yet come of it.
+    pub fn ends(&self) -> Timestamp {
+        self.renewable.unwrap_or(self.expires).max(self.expires)
+    }
+
+    /// When the last of those has ended that continue the same first token, or that a lead hands to the same worker;
+    /// nothing for a token of before, which does not say it.
+    pub fn last_ends(&self) -> Option<Timestamp> {
+        // A client is the family of all its tokens, and what was renewed from one of them names that one.
+        let is_first = match self.client {
+            Some(_) => self.actor.is_none(),
+            None => self.family.is_none(),
+        };
+        if is_first { Some(self.ends()) } else { self.family_ends }
+    }
+
+    /// When the last of those has ended that may be handed to one worker as long as this token is good.
+    pub fn handed_on_ends(&self) -> Option<Timestamp> {
+        let ends = self.last_ends()?;
+        if self.client.is_none() {
+            return Some(ends);
+        }
+        // Up to that moment its client may fetch another, which lasts as long and is a lead of the same worker.
+        Some(ends + ends.since(self.since) + LEEWAY)
     }
 
     /// How those that come of this token name it.
@@ -94,4 +126,9 @@ impl Credential {
             act: self.actor.clone().map(Box::new),
         }
     }
+}
+
+/// Whether an agent's token came of one of another agent.
+fn is_anothers(agent: Uuid, from: Option<&Actor>) -> bool {
+    from.is_some_and(|from| from.sub != agent)
 }

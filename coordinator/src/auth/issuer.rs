@@ -202,6 +202,7 @@ impl Trust {
             family: None,
             client: None,
             renewable: None,
+            family_ends: None,
             actor: None,
             issued: seconds("iat").map(moment).unwrap_or_default(),
             since: seconds("iat").map(moment).unwrap_or_default(),

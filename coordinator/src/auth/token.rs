@@ -80,6 +80,8 @@ pub struct Origin {
     pub client: Option<String>,
     /// Until when it may be exchanged for a later one.
     pub renewable: Option<Timestamp>,
+    /// When the last of its family has ended.
+    pub family_ends: Option<Timestamp>,
     /// When the first of those that it continues was issued; itself by default.
     pub since: Option<Timestamp>,
     /// The token that it was made narrower from.
@@ -126,6 +128,9 @@ struct Wire {
     client_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     renewable: Option<u64>,
+    /// As `exp` of the one that ends last among those that a revocation of the family ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    family_ends: Option<u64>,
     /// Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_ms: Option<u64>,
@@ -222,6 +227,7 @@ impl Keys {
             family: origin.family,
             client_id: origin.client,
             renewable: origin.renewable.map(|until| until.millis() / 1000),
+            family_ends: origin.family_ends.map(|end| end.millis() / 1000),
             since_ms: origin.since.map(Timestamp::millis),
             act: origin.actor,
             jti: id,
@@ -307,6 +313,7 @@ impl From<Wire> for Credential {
             family: claims.family,
             client: claims.client_id,
             renewable: claims.renewable.map(seconds),
+            family_ends: claims.family_ends.map(seconds),
             actor: claims.act,
             issued,
             since: claims.since_ms.map_or(issued, Timestamp),

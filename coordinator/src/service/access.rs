@@ -27,7 +27,7 @@ use super::instances::require_live;
 use super::unexpected;
 use crate::auth::credential::{Actor, STEPS};
 use crate::auth::issuer::Issuers;
-use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, Origin};
+use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, OWN, Origin};
 use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
 use crate::entity::{Entities, Request};
 use crate::projection::{Filter, Query, Test};
@@ -180,11 +180,12 @@ impl Access {
     /// `forbidden` for who does not administer.
     pub async fn revoke(&self, who: &Principal, of: Of, lasts: Duration) -> Result<Value, Refusal> {
         policy::require(who, Right::Administer)?;
-        self.end(&who.swarm, of, who.agent_name.as_str(), self.now() + lasts).await
+        let (by, until) = (who.agent_name.to_string(), self.now() + lasts);
+        self.end(&who.swarm, Command::Revoke { of, by, until, began: Timestamp::ZERO }).await
     }
 
-    async fn end(&self, swarm: &Name, of: Of, by: &str, until: Timestamp) -> Result<Value, Refusal> {
-        match self.change(swarm, Command::Revoke { of, by: by.to_owned(), until }).await? {
+    async fn end(&self, swarm: &Name, command: Command) -> Result<Value, Refusal> {
+        match self.change(swarm, command).await? {
             Reply::Revocation(shown) => Ok(shown),
             _ => Err(unexpected("access")),
         }
@@ -197,11 +198,17 @@ impl Access {
     /// When the revocation cannot be written.
     pub async fn give_back(&self, token: &str) -> Result<Option<Value>, Refusal> {
         let Some(credential) = self.held(token).await? else { return Ok(None) };
-        let Credential { who, id, family, client, expires, renewable, .. } = credential.as_ref();
+        let Credential { who, id, family, client, since, .. } = credential.as_ref();
         // A client's next token is good again; one that others continue ends with them.
-        let of = Of::Token(family.filter(|_| client.is_none()).unwrap_or(*id));
-        let until = renewable.unwrap_or(*expires).max(*expires) + LEEWAY;
-        self.end(&who.swarm, of, who.agent_name.as_str(), until).await.map(Some)
+        let family = family.filter(|_| client.is_none());
+        // The others may hold longer than this one.
+        let last = match family {
+            Some(_) => credential.last_ends().unwrap_or_else(|| self.now() + OWN),
+            None => credential.ends(),
+        };
+        let (of, by) = (Of::Token(family.unwrap_or(*id)), who.agent_name.to_string());
+        let command = Command::Revoke { of, by, until: last + LEEWAY, began: *since };
+        self.end(&who.swarm, command).await.map(Some)
     }
 
     /// Ends this one token, and none of those that it came from.
@@ -210,9 +217,11 @@ impl Access {
     /// As [`Self::give_back`].
     pub async fn end_token(&self, token: &str) -> Result<(), Refusal> {
         let Some(credential) = self.held(token).await? else { return Ok(()) };
-        let Credential { who, id, expires, .. } = credential.as_ref();
-        let until = *expires + LEEWAY;
-        self.end(&who.swarm, Of::Token(*id), who.agent_name.as_str(), until).await.map(|_| ())
+        let Credential { who, id, since, .. } = credential.as_ref();
+        // What was handed on from it may hold as long as it could be renewed.
+        let until = credential.ends() + LEEWAY;
+        let (of, by) = (Of::Token(*id), who.agent_name.to_string());
+        self.end(&who.swarm, Command::Revoke { of, by, until, began: *since }).await.map(|_| ())
     }
 
     /// Makes a client. The secret is shown this once.
@@ -314,9 +323,8 @@ impl Access {
     pub async fn exchange(&self, token: &str, narrower: Narrower) -> Result<Handed, Refusal> {
         let from = self.credential(token).await?;
         require_live(&self.entities, &from.who).await?;
-        let ends = from.renewable.unwrap_or(from.expires).max(from.expires);
         let usual = if narrower.agent.is_some() { USUAL } else { from.expires.since(from.issued) };
-        let lifetime = narrower.lifetime.unwrap_or(usual).min(ends.since(self.now()));
+        let lifetime = narrower.lifetime.unwrap_or(usual).min(from.ends().since(self.now()));
         if lifetime < Duration::from_secs(1) {
             return Err(forbidden("the token ends now, and what comes of it with it"));
         }
@@ -361,6 +369,7 @@ impl Access {
             family: from.family.or(Some(from.id)),
             client: from.client.clone(),
             renewable: from.renewable,
+            family_ends: from.last_ends(),
             since: Some(from.since),
             actor,
         };
@@ -393,7 +402,8 @@ impl Access {
         let family = Uuid::new_v5(&from.family.unwrap_or(from.id), agent.as_bytes());
         let swarm = who.swarm.clone();
         let claims = Claims { swarm, agent, agent_name, role, view, instance: None, lifetime };
-        self.hand(claims, Origin { rights, family: Some(family), actor: Some(actor), ..Origin::default() })
+        let (family, family_ends) = (Some(family), from.handed_on_ends());
+        self.hand(claims, Origin { rights, family, family_ends, actor: Some(actor), ..Origin::default() })
     }
 
     /// A lead makes no token for an agent that somebody else is: it could then speak for it. That is one which runs on a

@@ -26,6 +26,9 @@ pub enum Command {
         of: Of,
         by: String,
         until: Timestamp,
+        /// When the token began that is given back, by the clock of whoever issued it; zero if none is.
+        #[serde(default)]
+        began: Timestamp,
     },
     /// What was revoked after this moment.
     Revoked {

@@ -24,12 +24,14 @@ pub(super) fn decide(state: &Access, command: &Command, ctx: &mut Ctx) -> Result
             let client = state.clients.get(name).cloned().map(Box::new);
             Ok(Decision::reply(Reply::Client(client)))
         }
-        Command::Revoke { of, by, until } => {
+        Command::Revoke { of, by, until, began } => {
             let most = match of {
                 Of::Token(_) => REVOCATIONS,
                 Of::Agent(_) | Of::Everyone => REVOCATIONS + KEPT_FREE,
             };
-            let revocation = state.revocation(*of, most, by, *until, ctx)?;
+            let mut revocation = state.revocation(*of, most, by, *until, ctx)?;
+            // What is given back ends, however far the clock that dated it is ahead of this one.
+            revocation.at = revocation.at.max(*began);
             let reply = Reply::Revocation(revocation.body());
             Ok(Decision::new(reply, vec![Event::TokensRevoked { revocation }]))
         }

@@ -63,7 +63,8 @@ impl Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
-    /// The token of this id, those that continue it, and those that were made narrower from it; or all of a client.
+    /// The token of this id, those that continue it, and those that were made narrower from it; or all of a client; or
+    /// those of a worker that were handed on before.
     Token(Uuid),
     /// All of an agent that were issued before.
     Agent(Uuid),

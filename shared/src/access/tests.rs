@@ -29,7 +29,7 @@ fn wish(name: &str) -> Command {
 
 fn revoke(bench: &mut Bench<Access>, of: Of, lasts: u64) -> Result<Reply, Refusal> {
     let until = bench.now + Duration::from_secs(lasts);
-    bench.run(Command::Revoke { of, by: "operator".to_owned(), until })
+    bench.run(Command::Revoke { of, by: "operator".to_owned(), until, began: Timestamp::ZERO })
 }
 
 fn revoked(bench: &mut Bench<Access>, after: Timestamp) -> Vec<Revocation> {
@@ -88,12 +88,30 @@ fn a_revocation_is_no_older_than_the_tokens_of_its_moment() {
     let mut ctx = bench.ctx();
     ctx.wall = ctx.now + Duration::from_secs(10);
     let until = ctx.wall + Duration::from_secs(60);
-    let revoke = Command::Revoke { of: Of::Everyone, by: "operator".to_owned(), until };
+    let revoke =
+        Command::Revoke { of: Of::Everyone, by: "operator".to_owned(), until, began: Timestamp::ZERO };
     let decision = bench.entity.decide(&revoke, &mut ctx).unwrap();
     let [Event::TokensRevoked { revocation }] = decision.events.as_slice() else {
         panic!("{:?}", decision.events)
     };
     assert!(revocation.at >= ctx.wall, "a token of the last ten seconds would outlive it");
+}
+
+#[test]
+fn a_token_that_is_given_back_ends_however_far_its_clock_was_ahead() {
+    let mut bench = bench();
+    let (began, until) = (bench.now + Duration::from_secs(20), bench.now + Duration::from_secs(60));
+    let of = Of::Token(Uuid::from_u128(1));
+    bench.run(Command::Revoke { of, by: "worker".to_owned(), until, began }).unwrap();
+    let at = revoked(&mut bench, Timestamp::ZERO)[0].at;
+    assert!(at >= began, "the token would outlive it");
+    // A copy that knows this one asks for what came after it, and has to get the next.
+    revoke(&mut bench, Of::Everyone, 60).unwrap();
+    assert_eq!(revoked(&mut bench, at).iter().map(|one| one.of).collect::<Vec<_>>(), [Of::Everyone]);
+    // Nodes of before say nothing of it.
+    let older = serde_json::json!({ "revoke": { "of": "everyone", "by": "operator", "until": 1 } });
+    let read: Command = serde_json::from_value(older).unwrap();
+    assert!(matches!(read, Command::Revoke { began: Timestamp::ZERO, .. }), "{read:?}");
 }
 
 #[test]

@@ -152,8 +152,16 @@ impl Known {
         let before = |of: Of, since| named(of).is_some_and(|revocation| since <= revocation.at);
         let agents = !matches!(credential.who.role, Role::Operator | Role::Runner);
         credential.line().any(|link| {
+            // What is handed on anew has the same family, and is good again.
+            let of_family = |family| {
+                if link.is_handed_on {
+                    before(Of::Token(family), link.since)
+                } else {
+                    named(Of::Token(family)).is_some()
+                }
+            };
             named(Of::Token(link.id)).is_some()
-                || link.family.is_some_and(|family| named(Of::Token(family)).is_some())
+                || link.family.is_some_and(of_family)
                 || before(Of::Agent(link.agent), link.since)
                 || (agents && before(Of::Everyone, link.since))
         })

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_runner::container::Isolation;
 use skein_tests::stage::Stage;
+use skein_tests::up::{Folder, Up, binary};
 use skein_tests::webhook::event;
 use tokio::process::Command;
 
@@ -106,7 +107,8 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     ensure!(asked.iter().all(|line| written.contains(line)), "{written}");
     let twice = skein(&["agent", "add", "greeter", "--command", "sh"]).await.unwrap_err().to_string();
     ensure!(twice.contains("there is an agent greeter"), "{twice}");
-    stage.until("it is known", async || Ok(skein(&["agent", "run", "greeter"]).await.is_ok())).await?;
+    // Whoever adds one has waited until it is known.
+    skein(&["agent", "run", "greeter"]).await?;
 
     // A collection as others publish it, of which one agent has no program yet.
     let collection = tempfile::tempdir()?;
@@ -158,6 +160,29 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     let (told, why) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!(!output.status.success() && told.contains("did you mean `command`"), "{told}");
     ensure!(why.contains("1 of 2 definitions are wrong"), "{why}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_adds_an_agent_that_no_runner_has_is_told_so() -> Result<()> {
+    let up = Up::start().await?;
+    let added = up.run(&["agent", "add", "greeter", "--command", "sh"]).await?;
+    let said = String::from_utf8(added.stderr)?;
+    ensure!(added.status.success() && said.contains("no runner is connected to the node"), "{said}");
+
+    // Without a node nobody can be asked.
+    let folder = up.terminate().await?;
+    let mut alone = Command::new(binary("skein"));
+    alone.args(["agent", "add", "other", "--command", "sh", "--data"]).arg(folder.data());
+    let added = alone.output().await?;
+    let said = String::from_utf8(added.stderr)?;
+    ensure!(added.status.success() && !said.contains("runner"), "{said}");
+
+    let settings = "[runner]\nswarms = [\"default\"]\n";
+    let up = Up::start_in(Folder::new()?.configured(settings)?, &[]).await?;
+    let added = up.run(&["agent", "add", "stranger", "--command", "sh", "--swarm", "elsewhere"]).await?;
+    let said = String::from_utf8(added.stderr)?;
+    ensure!(added.status.success() && said.contains("no runner has stranger yet"), "{said}");
     Ok(())
 }
 

@@ -12,8 +12,7 @@ use skein_shared::{Code, Refusal};
 use tokio::process::Command;
 use url::Url;
 
-use super::table;
-use super::{CliError, Common};
+use super::{CliError, Common, added, table};
 
 /// Where a collection of agents may have one of them.
 const PLACES: [&str; 3] = ["", "agents", "skills"];
@@ -94,9 +93,17 @@ pub(super) struct Add {
 }
 
 impl Add {
-    /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all of
-    /// it or nothing.
     pub(super) async fn run(self) -> Result<(), CliError> {
+        let (place, swarm) = self.put().await?;
+        let added = json!({"agent": self.name, "swarm": swarm, "folder": place});
+        table::print_document(&added, self.common.json)?;
+        added::tell(&self.common, &swarm, &self.name).await;
+        Ok(())
+    }
+
+    /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all of
+    /// it or nothing. Gives its folder and its swarm.
+    async fn put(&self) -> Result<(PathBuf, String), CliError> {
         let agents = self.common.layout().agents();
         let place = agents.join(self.name.as_str());
         if place.exists() {
@@ -114,8 +121,7 @@ impl Add {
         let known = definition::read(&made, &[])
             .map_err(|problem| CliError::Usage(format!("nothing was added: {}", told(&problem, &made))))?;
         fs::rename(&made, &place)?;
-        let added = json!({"agent": self.name, "swarm": known.public.swarm, "folder": place});
-        Ok(table::print_document(&added, self.common.json)?)
+        Ok((place, known.public.swarm))
     }
 
     fn write_instructions(&self, folder: &Path) -> Result<(), CliError> {

@@ -2,6 +2,7 @@
 //!
 //! One file for each command. `table` prints; `api::client` reaches the node.
 
+mod added;
 mod agent;
 mod backup;
 mod clients;

@@ -2,7 +2,7 @@
 //! beside a running node; what ends them has to reach it.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -17,6 +17,7 @@ use super::{CliError, Common, list, oauth};
 use crate::auth::token::{Claims, Issued, Keys, LONGEST, Origin, Rotation};
 use crate::auth::{Rights, Role, View};
 use crate::entity::Clock;
+use crate::node::datadir::Layout;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Token {
@@ -209,17 +210,36 @@ impl Revoke {
             agent: text(self.what.agent),
             everyone: self.what.everyone,
         };
-        let own = self.common.layout().operator_token();
-        let is_own = std::fs::read_to_string(&own).is_ok_and(|token| token.trim() == request.token);
+        let layout = self.common.layout();
+        let own = std::fs::read_to_string(layout.operator_token());
+        let is_own = own.is_ok_and(|token| token.trim() == request.token);
         self.common.print(self.common.admin().await?.revoke(request).await)?;
         if is_own {
-            let own = own.display();
-            eprintln!(
-                "that was this command line's own; make another: skein token issue --role operator --name operator > {own}"
-            );
+            eprintln!("that was this command line's own; make another: {}", renewal(&layout));
         }
         Ok(())
     }
+}
+
+/// How long the command line's next token is to be good for: it is made by hand, so as long as any may be.
+const RENEWED: &str = "365d";
+
+/// The line that makes the command line's own token anew, signed with the key of the same data directory. A shell empties
+/// a file before it runs the command that is to fill it, so the token goes into another one, which takes the place of the
+/// old one only when it is whole.
+fn renewal(layout: &Layout) -> String {
+    let own = layout.operator_token();
+    let next = quoted(&own.with_extension("token.new"));
+    let (data, own) = (quoted(layout.root()), quoted(&own));
+    format!(
+        "(umask 077; skein token issue --data {data} --role operator --name operator --lifetime {RENEWED} > {next}) && \
+         mv -f {next} {own}"
+    )
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 /// What a file holds, without the white space at its end.
@@ -263,5 +283,19 @@ impl RotateKeys {
     /// Whether the folder is a node's of a cluster, or the one from which later nodes get their keys.
     fn are_shared(&self) -> bool {
         self.common.layout().belonging().exists() || self.common.data.join(CA_KEY).exists()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_lines_next_token_is_of_the_same_node_and_takes_the_place_of_the_last_when_whole() {
+        assert_eq!(
+            renewal(&Layout::new("/srv/ada's")),
+            r"(umask 077; skein token issue --data '/srv/ada'\''s' --role operator --name operator --lifetime 365d > '/srv/ada'\''s/operator.token.new') && mv -f '/srv/ada'\''s/operator.token.new' '/srv/ada'\''s/operator.token'"
+        );
+        assert!(lifetime(RENEWED).is_ok());
     }
 }

@@ -57,7 +57,7 @@ impl Cluster {
                 }
                 for alarm in status["alarms"].as_array().into_iter().flatten() {
                     let text = |field: &str| alarm[field].as_str().unwrap_or_default();
-                    eprintln!("alarm ({}): {}", text("kind"), text("problem"));
+                    eprintln!("alarm ({}): {}", text("kind"), table::plain_line(text("problem")));
                 }
                 if status["incidents"].is_null() {
                     eprintln!("the incidents cannot be read; the alarms and the log say why");
@@ -95,18 +95,18 @@ fn row(node: &Value) -> Value {
     })
 }
 
-/// What was lost, in a line; `--json` has all of it.
+/// What was lost, in a line; `--json` has all of it. Agents have named some of the documents.
 fn told(incident: &Value) -> String {
     let lost: Vec<&Value> = incident["lost"].as_array().into_iter().flatten().collect();
     let commits: u64 = lost.iter().filter_map(|writes| writes["commits"].as_u64()).sum();
     let documents = lost.iter().filter_map(|writes| writes["documents"].as_array()).flatten();
     let documents: Vec<&str> = documents.filter_map(Value::as_str).collect();
-    format!(
+    table::plain_line(&format!(
         "{}: Redis had lost {commits} writes that {} had acknowledged: {}",
         incident["at"].as_u64().map_or_else(String::new, |at| Timestamp(at).to_string()),
         incident["node"].as_str().unwrap_or_default(),
         documents.join(", ")
-    )
+    ))
 }
 
 #[cfg(test)]
@@ -125,5 +125,12 @@ mod tests {
             "{line}"
         );
         assert!(line.starts_with("2026-"), "{line}");
+    }
+
+    #[test]
+    fn the_documents_of_an_incident_give_a_terminal_no_orders() {
+        let lost = json!([{"commits": 1, "documents": ["lock/\u{1b}]0;title\u{7}x\nlater", "task/1"]}]);
+        let line = told(&json!({"at": 0, "node": "n1", "lost": lost}));
+        assert!(line.ends_with("acknowledged: lock/]0;titlex later, task/1"), "{line}");
     }
 }

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_proto::v1::{Event, EventsRequest};
 
-use super::{CliError, Common};
+use super::{CliError, Common, table};
 use crate::api::client;
 
 #[derive(Debug, Args)]
@@ -49,8 +49,31 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
         });
         writeln!(out, "{line}")?;
     } else {
-        let name = document["event"].as_str().unwrap_or_default();
-        writeln!(out, "{} {:<24} {:<24} {}", event.at, event.entity, name, event.subject)?;
+        writeln!(out, "{}", told(event, &document))?;
     }
     Ok(out.flush()?)
+}
+
+/// An event in a line. What it is about has a name that an agent may have chosen.
+fn told(event: &Event, document: &Value) -> String {
+    let name = document["event"].as_str().unwrap_or_default();
+    table::plain_line(&format!("{} {:<24} {:<24} {}", event.at, event.entity, name, event.subject))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_event_is_about_gives_a_terminal_no_orders_and_adds_no_line() {
+        let event = Event {
+            at: "now".to_owned(),
+            entity: "lockspace/default".to_owned(),
+            subject: "lock/\u{1b}]0;title\u{7}x\nlater".to_owned(),
+            ..Event::default()
+        };
+        let line = told(&event, &json!({"event": "Acquired"}));
+        assert!(line.starts_with("now lockspace/default ") && line.contains(" Acquired "), "{line}");
+        assert!(line.ends_with(" lock/]0;titlex later"), "{line}");
+    }
 }

@@ -1,6 +1,7 @@
 //! `skein agent logs`
 
-use std::io::Write as _;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write as _};
 use std::time::Duration;
 
 use clap::Args;
@@ -49,15 +50,21 @@ impl Logs {
     }
 }
 
+/// A line of a run as the agent wrote it, so that it can be worked on; to a terminal without what that would obey.
+fn shown(line: &str, is_terminal: bool) -> Cow<'_, str> {
+    if is_terminal { table::plain(line).into() } else { line.into() }
+}
+
 /// The lines alone on standard output, so that they can be worked on; what is said of the run beside it.
 fn print(part: &LogLines, json: bool) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
+    let is_terminal = output.is_terminal();
     for line in &part.lines {
         match json {
             true => {
                 writeln!(output, "{}", serde_json::json!({"instance": part.instance, "line": line}))?;
             }
-            false => writeln!(output, "{line}")?,
+            false => writeln!(output, "{}", shown(line, is_terminal))?,
         }
     }
     output.flush()?;
@@ -67,5 +74,17 @@ fn print(part: &LogLines, json: bool) -> std::io::Result<()> {
             writeln!(output, "{}", serde_json::json!({"instance": part.instance, "note": note}))
         }
         (note, false) => writeln!(std::io::stderr().lock(), "{}", table::plain(note)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_has_written_gives_a_terminal_no_orders_and_goes_into_a_pipe_as_it_is() {
+        let line = "\u{1b}]52;c;cm0gLXJmIC8=\u{7}built\tin 3 s";
+        assert_eq!(shown(line, true), "]52;c;cm0gLXJmIC8=built\tin 3 s");
+        assert_eq!(shown(line, false), line);
     }
 }

@@ -94,6 +94,11 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t')).collect()
 }
 
+/// The same where each line says one thing, so that no text adds lines of its own.
+pub(super) fn plain_line(text: &str) -> String {
+    plain(text).replace(['\n', '\t'], " ")
+}
+
 /// A cell is one line.
 fn cut(text: &str) -> String {
     let text = plain(text).replace('\t', " ");
@@ -112,6 +117,7 @@ mod tests {
     fn what_others_wrote_gives_a_terminal_no_orders() {
         let document = json!({"reason": "a\u{1b}]0;title\u{7}\n\tb\r\u{9b}2J\u{7f}", "at": null, "n": 7});
         assert_eq!(fields(&document), "reason: a]0;title\n\tb2J\nn: 7\n");
+        assert_eq!(plain_line("a\u{1b}[2J\nb\tc"), "a[2J b c");
     }
 
     #[test]

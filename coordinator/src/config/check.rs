@@ -41,6 +41,7 @@ pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigErro
         check_issuer(issuer)
             .map_err(|problem| ConfigError(format!("auth.issuer `{}`: {problem}", issuer.issuer)))?;
     }
+    check_rates(&config.limits)?;
     check_limits(&config.limits)?;
     check_retention(&config.retention)?;
     check_runner(&config.runner)
@@ -122,6 +123,23 @@ fn check_cluster(cluster: &Cluster) -> Result<(), ConfigError> {
              for most"
                 .to_owned(),
         ));
+    }
+    Ok(())
+}
+
+/// None at all is no limit but a door that stays shut, and whoever knocks is told to come back later.
+fn check_rates(config: &Limits) -> Result<(), ConfigError> {
+    for (setting, is_none, refused) in [
+        ("webhooks_in_flight", config.webhooks_in_flight == 0, "webhook"),
+        ("writes_per_second", config.writes_per_second == 0, "change"),
+        ("reads_per_second", config.reads_per_second == 0, "read"),
+        ("searches_per_second", config.searches_per_second == 0, "search"),
+    ] {
+        if is_none {
+            return Err(ConfigError(format!(
+                "`limits.{setting}` must be 1 at least: with 0 every {refused} would be refused for ever; leave it out for the usual limit"
+            )));
+        }
     }
     Ok(())
 }

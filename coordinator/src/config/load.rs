@@ -210,6 +210,17 @@ mod tests {
     }
 
     #[test]
+    fn no_limit_keeps_everybody_out_for_ever() {
+        for setting in ["webhooks_in_flight", "writes_per_second", "reads_per_second", "searches_per_second"]
+        {
+            let limit = |most: u32| read(&format!("[limits]\n{setting} = {most}"));
+            limit(1).unwrap();
+            let error = limit(0).unwrap_err().to_string();
+            assert!(error.contains(&format!("`limits.{setting}` must be 1 at least")), "{error}");
+        }
+    }
+
+    #[test]
     fn a_source_needs_one_secret_and_never_shows_it() {
         let config = read(
             "[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = \"hush-hush\"\n\

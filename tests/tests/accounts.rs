@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use skein_tests::ports;
 use skein_tests::up::{Folder, Up, files_with};
-use skein_tests::x::{REFRESH, X};
+use skein_tests::x::{CLIENT_SECRET, REFRESH, X};
 use tokio::net::TcpStream;
 
 #[tokio::test]
@@ -56,6 +56,22 @@ async fn a_node_that_is_asked_to_end_keeps_the_token_that_x_is_about_to_give() -
     let _up = Up::start_in(folder?, &arguments).await?;
     x.until(2).await?;
     ensure!(x.faults().is_empty(), "{:?}", x.faults());
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_has_mistyped_the_secret_of_an_app_is_told_what_x_says() -> Result<()> {
+    let x = X::start().await?;
+    let port = ports::free()?;
+    let ingress = format!("127.0.0.1:{port}");
+    let settings = x.configuration("bird", port).replace(CLIENT_SECRET, "mistyped-secret");
+    let up =
+        Up::start_in(Folder::new()?.configured(&settings)?, &["--no-runner", "--ingress", &ingress]).await?;
+    let told = async || Ok(up.log()?.contains("the client is unknown").then_some(()));
+    up.until("what X says is told", told).await?;
+    let log = up.log()?;
+    ensure!(log.contains("`client_secret` are the app's"), "{log}");
+    ensure!(!log.contains(REFRESH) && !log.contains("mistyped-secret"), "a secret is in the log");
     Ok(())
 }
 

@@ -29,10 +29,12 @@ enum Trouble {
     X(#[from] Error),
     #[error("{0}")]
     Secret(#[from] Refusal),
+    /// With what X says of the last one. It refuses them as well for an app that it does not know by this secret.
     #[error(
-        "X takes none of the account's refresh tokens: authorise the app anew, and set `refresh_token` to what comes of it"
+        "X takes none of the account's refresh tokens ({0}): see that `client_id` and `client_secret` are the app's; if they are, \
+         authorise it anew, and set `refresh_token` to what comes of it"
     )]
-    Unauthorised,
+    Unauthorised(String),
     #[error("the exchange of the refresh token broke off ({0}); report this")]
     Broken(String),
 }
@@ -103,19 +105,25 @@ impl Subscriber {
     /// has authorised the app anew has set another one.
     async fn access_token(&self) -> Result<SecretString, Trouble> {
         let mut used: Vec<SecretString> = Vec::new();
+        let mut reason = String::new();
         loop {
             let kept = self.service.kept_secret(&self.swarm, &self.key).await?;
             let candidates = kept.into_iter().chain([self.given.clone()]);
             let is_new = |token: &SecretString| {
                 used.iter().all(|other| other.expose_secret() != token.expose_secret())
             };
-            let Some(token) = candidates.into_iter().find(is_new) else { return Err(Trouble::Unauthorised) };
+            let Some(token) = candidates.into_iter().find(is_new) else {
+                return Err(Trouble::Unauthorised(reason));
+            };
             match self.api.refresh(&token).await {
                 Ok(tokens) => {
                     self.keep(&tokens.refresh).await;
                     return Ok(tokens.access);
                 }
-                Err(problem) if problem.is_final() => used.push(token),
+                Err(problem) if problem.is_final() => {
+                    reason = problem.to_string();
+                    used.push(token);
+                }
                 Err(problem) => return Err(problem.into()),
             }
         }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{CliError, Common, token};
 use crate::api::client;
-use crate::auth::Role;
+use crate::auth::{Right, Rights, Role};
 use crate::console::SESSION;
 use crate::node::Endpoint;
 
@@ -39,7 +39,8 @@ impl Console {
             println!("{}", serde_json::json!({ "url": link, "expiresAt": issued.expires_at.iso() }));
             return Ok(());
         }
-        eprintln!("open this link within five minutes; whoever has it is {role} of all swarms of this node");
+        let may = reach(role, &self.common.swarm);
+        eprintln!("open this link within five minutes; whoever has it is {may}");
         println!("{link}");
         Ok(())
     }
@@ -52,5 +53,25 @@ impl Console {
         }
         let problem = format!("there is no swarm {swarm}; `skein swarm list` shows those there are");
         Err(Refusal::new(Code::NotFound, problem).into())
+    }
+}
+
+/// What the link's holder is: who administers goes to every swarm of the node, all others stay in their own.
+fn reach(role: Role, swarm: &Name) -> String {
+    if Rights::of(role).has(Right::Administer) {
+        return format!("{role} of all swarms of this node");
+    }
+    format!("{role} of the swarm {swarm}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_observer_is_told_of_one_swarm_and_an_operator_of_all() {
+        let build = Name::parse("build").unwrap();
+        assert_eq!(reach(Role::Observer, &build), "observer of the swarm build");
+        assert_eq!(reach(Role::Operator, &build), "operator of all swarms of this node");
     }
 }

@@ -95,8 +95,8 @@ pub(super) struct Add {
 impl Add {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (place, swarm) = self.put().await?;
-        let added = json!({"agent": self.name, "swarm": swarm, "folder": place});
-        table::print_document(&added, self.common.json)?;
+        let document = json!({"agent": self.name, "swarm": swarm, "folder": place});
+        table::print_document(&document, self.common.json)?;
         added::tell(&self.common, &swarm, &self.name).await;
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! What the host of an entity decides, without I/O: which commands make a batch, what they are answered and when, and
 //! what becomes of it all when a commit fails or the entity goes elsewhere.
 //!
-//! A `T` is the way back to whoever asked. It is given back with the answer, exactly once, or with what was lost.
+//! A `T` is the way back to whoever asked. It is given back with the answer, exactly once, or with what was lost; only that
+//! of somebody who has gone is dropped.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -181,6 +182,12 @@ impl<E: Entity, T> Desk<E, T> {
     pub fn take_in(&mut self, commands: impl IntoIterator<Item = Pending<E, T>>) -> Vec<Settled<E, T>> {
         self.waiting.extend(commands);
         if self.doomed { self.turn_away() } else { Vec::new() }
+    }
+
+    /// Lets go of what waits for nobody any more. Whoever gave up may have asked again, without a key perhaps, and would get
+    /// the change twice. Deliveries stay: the mark of one stands for those before it too.
+    pub fn sift(&mut self, has_gone: impl Fn(&T) -> bool) {
+        self.waiting.retain(|pending| pending.mark.is_some() || !has_gone(&pending.ticket));
     }
 
     /// Whether what waits makes a batch now. A second one beside the batch under way must be at least half

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::admission::Admission;
+use super::admission::{Admission, Permit};
 use super::desk::delivery_id;
 use super::documents::Documents;
 use super::host::{self, EntityActor, Message, Started, Ticket};
@@ -36,6 +36,9 @@ use crate::by_kind;
 use crate::cluster::Cluster;
 use crate::projection::Projection;
 use crate::store::{Fence, Mark, Store, StoreError, Version};
+
+/// A host that has no room looks this often whether callers have gone: as often as those who are turned away come back.
+const SIFTED: Duration = Duration::from_millis(250);
 
 /// The entities of this node.
 #[derive(Clone)]
@@ -75,6 +78,8 @@ struct Slot {
     /// An `ActorRef<Message<E>>` of the kind's entity.
     actor: Box<dyn Any + Send>,
     admission: Admission,
+    /// When it was last told that there is no room.
+    sifted: Instant,
     vitals: Arc<Vitals>,
     /// Under which it writes. When the store has another one, it is out of date.
     fence: Fence,
@@ -364,7 +369,7 @@ impl Entities {
         }
         match &mut message {
             Message::Command(pending) => {
-                pending.ticket.permit = Some(slot.admission.enter()?);
+                pending.ticket.permit = Some(slot.enter::<E>()?);
                 slot.used = Instant::now();
             }
             // One for all, held until the last is answered: they go together or not at all.
@@ -374,7 +379,7 @@ impl Entities {
                     return Err(moving(key));
                 }
                 if let Some(last) = all.last_mut() {
-                    last.ticket.permit = Some(slot.admission.enter()?);
+                    last.ticket.permit = Some(slot.enter::<E>()?);
                 }
                 slot.used = Instant::now();
             }
@@ -419,6 +424,7 @@ impl Entities {
             id: actor.get_id(),
             actor: Box::new(actor),
             admission: Admission::default(),
+            sifted: Instant::now(),
             vitals,
             fence,
             gone,
@@ -475,6 +481,20 @@ impl Shared {
 }
 
 impl Slot {
+    /// Takes a permit. The host is told when there is none: while the store stands still it hears of nothing else, and those
+    /// who have gone would keep others out.
+    fn enter<E: Entity>(&mut self) -> Result<Permit, Refusal> {
+        let entered = self.admission.enter();
+        if entered.is_err()
+            && self.sifted.elapsed() >= SIFTED
+            && let Some(actor) = self.actor::<E>()
+        {
+            let _ = actor.cast(Message::Sift);
+            self.sifted = Instant::now();
+        }
+        entered
+    }
+
     fn actor<E: Entity>(&self) -> Option<&ActorRef<Message<E>>> {
         self.actor.downcast_ref()
     }

@@ -83,6 +83,8 @@ pub enum Message<E: Entity> {
     /// From the way to the store.
     Commits(Event),
     Observe(Signal),
+    /// Let go of what waits for nobody any more: others found no room.
+    Sift,
     /// Asks for the version of the last commit.
     Version(oneshot::Sender<Version>),
     /// Leave memory. Sent when nothing is in work and nothing more can come.
@@ -242,6 +244,7 @@ impl<E: Entity> Host<E> {
             }
             Message::Begin => self.gathering = false,
             Message::Commits(event) => self.sent(event),
+            Message::Sift => self.sift(),
             Message::Observe(signal) => self.desk.observe(&signal, self.shared.clock.now()),
             Message::Version(answer) => {
                 let _ = answer.send(self.desk.version());
@@ -286,6 +289,9 @@ impl<E: Entity> Host<E> {
     /// Decides what waits, as far as there is room on the way to the store: one batch at a time, for the store shall have
     /// it before the next is decided.
     fn begin_all(&mut self, myself: &ActorRef<Message<E>>) {
+        if self.desk.should_begin() {
+            self.sift();
+        }
         while self.desk.should_begin() {
             if self.begin() {
                 if self.desk.should_begin() {
@@ -294,6 +300,11 @@ impl<E: Entity> Host<E> {
                 return;
             }
         }
+    }
+
+    /// Gives back the permits of those who have gone, as an answer would.
+    fn sift(&mut self) {
+        self.desk.sift(|ticket| ticket.answer.is_closed());
     }
 
     /// Decides what waits, up to one batch, and sends it to the store. Whether there was anything to send.

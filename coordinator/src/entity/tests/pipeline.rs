@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::supervision::{Touch, touch};
+use super::supervision::{Touch, in_work, touch};
 use super::*;
 use crate::cluster::Tenants;
+use crate::entity::admission::PER_ENTITY;
 use crate::store::redis::shard::Shard;
 
 /// Lets everybody go as far as they can.
@@ -106,6 +107,64 @@ async fn what_is_written_under_the_present_fence_stays_in_memory() {
     settle().await;
     gate.open();
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(1), Ok(2)));
+}
+
+/// Whoever gave up asks again, or does not want it any more.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_any_more_is_not_decided_and_what_was_decided_before_stays() {
+    let node = node();
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let mut asked = Vec::new();
+    for count in 1..=4 {
+        asked.push(tokio::spawn(touch(node.entities.clone(), Touch::Add)));
+        while in_work(&node) < count {
+            tokio::task::yield_now().await;
+        }
+        settle().await;
+    }
+    // The first two are on their way to the store, where there is no room for the others.
+    let patient = asked.pop().unwrap();
+    for given_up in &asked {
+        given_up.abort();
+    }
+    settle().await;
+
+    gate.open();
+    assert_eq!(patient.await.unwrap(), Ok(3), "two were decided for before");
+    assert_eq!(version(&node).await, Version(3), "the last one was decided for nobody");
+    assert_eq!(in_work(&node), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_gone_keeps_nobody_out_while_the_store_stands_still() {
+    let node = node();
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let ask = || tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    let first = ask();
+    while in_work(&node) < 1 {
+        tokio::task::yield_now().await;
+    }
+    let crowd: Vec<_> = (1..PER_ENTITY).map(|_| ask()).collect();
+    while in_work(&node) < PER_ENTITY {
+        tokio::task::yield_now().await;
+    }
+    for given_up in &crowd {
+        given_up.abort();
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+
+    let refused = ask().await.unwrap().unwrap_err();
+    assert_eq!(refused.code, Code::Overloaded, "whoever finds no room has it looked for");
+    settle().await;
+    let late = ask();
+    settle().await;
+    assert!(!late.is_finished(), "the place is taken by those who have gone");
+    gate.open();
+    assert_eq!(first.await.unwrap(), Ok(1));
+    let total = late.await.unwrap().unwrap();
+    assert!(total <= 2 + 256, "{total} happened, for more than one batch of those who have gone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,7 +77,7 @@ pub(super) async fn touch(entities: Entities, touch: Touch) -> Result<u64, Refus
     entities.ask::<Fragile>(&key, Request::once(Uuid::now_v7()), touch).await
 }
 
-fn in_work(node: &Node) -> usize {
+pub(super) fn in_work(node: &Node) -> usize {
     node.entities.in_memory().iter().map(|(_, waiting)| waiting).sum()
 }
 

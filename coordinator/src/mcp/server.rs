@@ -56,7 +56,7 @@ const TRACEPARENT: &str = "traceparent";
 /// The header by which a client of an older revision names its session.
 const SESSION: &str = "mcp-session-id";
 
-use super::catalogue::Catalogue;
+use super::catalogue::{Catalogue, Effect};
 use super::client::Client;
 use super::dispatch::{self, Context, Gate, Progress};
 use super::door::{Config, Door, METADATA};
@@ -233,17 +233,20 @@ impl Facade {
         if policy::allows(who.role, tool.right) { policy::require(who, tool.right) } else { Ok(()) }
     }
 
-    /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up.
-    async fn stopping(&self) -> Reply {
+    /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up. What the store or
+    /// another node was asked to write may be written all the same.
+    async fn stopping(&self, effect: Effect) -> Reply {
         self.shutdown.cancelled().await;
         tokio::time::sleep(FINISH).await;
-        Reply::error(
-            &Refusal::new(
-                Code::Unavailable,
-                "this coordinator is stopping; call again, with the same idempotency key if you gave one",
-            )
-            .retry_after(1000),
-        )
+        let (code, problem) = match effect {
+            Effect::Read => (Code::Unavailable, "this coordinator is stopping; call again"),
+            Effect::Write => (
+                Code::Unknown,
+                "this coordinator is stopping, and what you asked for may happen all the same; call again with the same \
+                 idempotency key, or if you gave none look first whether it did",
+            ),
+        };
+        Reply::error(&Refusal::new(code, problem).retry_after(1000))
     }
 
     fn config(&self, role: Option<Role>) -> ServerConfig {
@@ -301,7 +304,8 @@ impl Facade {
         progress: Progress,
     ) -> Reply {
         // The name of a tool that there is not is the caller's own words.
-        let tool = self.offer.tools().get(name).map_or("unknown", |tool| tool.name);
+        let (tool, effect) =
+            self.offer.tools().get(name).map_or(("unknown", Effect::Read), |tool| (tool.name, tool.effect));
         let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool);
         trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
         let (credential, delivery) = (caller.credential.clone(), caller.delivery.clone());
@@ -312,7 +316,7 @@ impl Facade {
             // Most calls are over at once, and need no place among those who hear of the end.
             biased;
             reply = dispatch::call(context, name, arguments).instrument(span) => reply,
-            stopped = self.stopping() => return stopped,
+            stopped = self.stopping(effect) => return stopped,
         };
         // A call may wait for an hour: nothing is told any more to a token that was revoked meanwhile.
         if let Err(refusal) = self.access.still_holds(credential.as_deref()).await {

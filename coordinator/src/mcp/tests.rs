@@ -20,6 +20,7 @@ use super::server::router;
 use super::tools::catalogue;
 use crate::auth::Role;
 use crate::entity;
+use crate::store::memory::{Fault, Gate};
 use face::{Agent, Face, swarm};
 
 pub(crate) use face::{NoRunners, message};
@@ -307,6 +308,33 @@ async fn a_wait_does_not_hold_the_node_up() {
     let answer = tokio::time::timeout(Duration::from_secs(5), wait).await.unwrap();
     assert_eq!(answer["isError"], true);
     assert_eq!(answer["structuredContent"]["code"], "unavailable");
+}
+
+/// It may happen after the answer, and the same key finds out.
+#[tokio::test]
+async fn a_change_that_a_stop_cuts_off_is_not_said_to_have_failed() {
+    let (face, lead, _) = swarm().await;
+    let gate = Gate::default();
+    // Others may commit something meanwhile.
+    for _ in 0..8 {
+        face.faults.push(Fault::Slow(gate.clone()));
+    }
+    let stop = face.stop.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        stop.cancel();
+    });
+    let send = json!({ "task": "write the report", "idempotency_key": "once" });
+    let cut = face.call(&lead, "send-task", send.clone());
+    let answer = tokio::time::timeout(Duration::from_secs(5), cut).await.unwrap();
+    assert_eq!(answer["isError"], true);
+    assert_eq!(answer["structuredContent"]["code"], "outcome_unknown", "{answer}");
+
+    gate.open();
+    let sent = face.facts(&lead, "send-task", send).await;
+    let tasks = face.facts(&lead, "get-tasks", json!({})).await;
+    assert_eq!(tasks["tasks"].as_array().unwrap().len(), 1, "{tasks}");
+    assert_eq!(tasks["tasks"][0]["id"], sent["task"]["id"]);
 }
 
 #[tokio::test]

@@ -129,7 +129,7 @@ impl Door {
         let span = debug_span!(target: TRACES, "forwarded", otel.kind = "server", entity = request.entity);
         trace::follow(&span, &request.traceparent);
         let shard = key.as_ref().map(Shard::of);
-        let answer = self.tenants.answer(key, timeout, &request.call).instrument(span).await;
+        let answer = self.tenants.answer(key, request.life, timeout, &request.call).instrument(span).await;
         let fits = |answer: Vec<u8>| Outcome::Answer(too_long(answer.len()).unwrap_or(answer));
         Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(shard)), fits))
     }

@@ -97,8 +97,15 @@ pub trait Tenants: Send + Sync + 'static {
     fn forget(&self, shards: &[Shard]);
 
     /// Answers what another node passed on, for an entity or for this node itself. `None` when the entity turned out
-    /// to be somebody else's, and nothing was done.
-    async fn answer(&self, entity: Option<EntityKey>, timeout: Duration, call: &[u8]) -> Option<Vec<u8>>;
+    /// to be somebody else's, and nothing was done. With the life of the store in which it was decided, or 0 where that is
+    /// not said.
+    async fn answer(
+        &self,
+        entity: Option<EntityKey>,
+        life: u64,
+        timeout: Duration,
+        call: &[u8],
+    ) -> Option<Vec<u8>>;
 
     /// Whom the entities of this node wake.
     fn wakes(&self) -> broadcast::Receiver<Wake>;

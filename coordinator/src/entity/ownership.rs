@@ -82,13 +82,19 @@ impl Tenants for Entities {
         lose(self, shards);
     }
 
-    async fn answer(&self, entity: Option<EntityKey>, timeout: Duration, call: &[u8]) -> Option<Vec<u8>> {
+    async fn answer(
+        &self,
+        entity: Option<EntityKey>,
+        life: u64,
+        timeout: Duration,
+        call: &[u8],
+    ) -> Option<Vec<u8>> {
         let router = self.shared().router.as_ref()?;
         match entity {
             // No further: the asker knows more of the owners after this, and one that is forwarded again and again
             // finds nobody.
             Some(key) if router.cluster.route(&key) == Route::Here => {
-                self.answer_for(&key, timeout, call).await
+                self.answer_for(&key, life, timeout, call).await
             }
             Some(_) => None,
             None => write(&self.answer_as_node(&router.cluster, call).await).ok(),

@@ -143,14 +143,16 @@ impl Entities {
         }
     }
 
-    /// Executes what came from another node. `None` when the entity is not this node's.
+    /// Executes what came from another node, which may say in which life of the store it was decided. `None` when the
+    /// entity is not this node's.
     pub(super) async fn answer_for(
         &self,
         key: &EntityKey,
+        life: u64,
         timeout: Duration,
         call: &[u8],
     ) -> Option<Vec<u8>> {
-        let answer = by_kind!(key.kind, E => self.answer_call::<E>(key, timeout, call).await);
+        let answer = by_kind!(key.kind, E => self.answer_call::<E>(key, life, timeout, call).await);
         answer.unwrap_or_else(|refusal| {
             (refusal.code != Code::NotOwner).then(|| write(&Err::<(), _>(refusal)).ok())?
         })
@@ -159,6 +161,7 @@ impl Entities {
     async fn answer_call<E: Entity>(
         &self,
         key: &EntityKey,
+        life: u64,
         timeout: Duration,
         call: &[u8],
     ) -> Result<Option<Vec<u8>>, Refusal> {
@@ -177,7 +180,9 @@ impl Entities {
             }
             Call::Deliver(commands) => {
                 let commands = commands.iter().map(|(mark, command)| (mark.clone(), command)).collect();
-                encoded(self.deliver_here(key, self.life(), commands).await)
+                // Another life may be relied on since the one that was said was compared at the door.
+                let life = if life == 0 { self.life() } else { life };
+                encoded(self.deliver_here(key, life, commands).await)
             }
             Call::Observe(signals) => {
                 signals.into_iter().for_each(|signal| self.observe_here(key, signal));

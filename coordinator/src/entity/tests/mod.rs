@@ -20,7 +20,7 @@ use skein_shared::pool::{self, Pool};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{Clock, Entities, Hub, Request};
+use super::{Clock, Entities, Hub, Request, remote};
 use crate::projection::Projection;
 use crate::store::memory::{Fault, Gate, Memory};
 use crate::store::{Batch, Mark, Store, TimerChange, Version};
@@ -210,4 +210,22 @@ async fn a_delivery_with_a_known_mark_does_nothing() {
     );
     let loaded = node.store.load(&key).await.unwrap();
     assert_eq!(loaded.live.iter().filter(|document| document.key.starts_with("task/")).count(), 2);
+}
+
+/// It is compared at the door already, and another life may begin behind that.
+#[tokio::test]
+async fn what_another_node_has_decided_in_another_life_is_not_taken_in_behind_the_door_either() {
+    let node = node();
+    let mark = Mark { source: pool(), epoch: skein_shared::fence::Epoch(5), sequence: 1 };
+    let command = serde_json::to_value(acquire("a", "file:///a")).unwrap();
+    let call = remote::Call::<serde_json::Value>::Deliver(vec![(mark, command)]);
+    let call = remote::write(&call).unwrap();
+    let deliver = async |life: u64| {
+        let answer = node.entities.answer_for(&locks(), life, Request::TIMEOUT, &call).await.unwrap();
+        let outcomes = remote::read::<Vec<Result<(), Refusal>>>(&answer).unwrap();
+        outcomes.into_iter().map(|outcome| outcome.err().map(|refusal| refusal.code)).collect::<Vec<_>>()
+    };
+    assert_eq!(deliver(node.entities.life() + 1).await, [Some(Code::NotOwner)]);
+    assert_eq!(node.store.load(&locks()).await.unwrap().version, Version(0));
+    assert_eq!(deliver(0).await, [None], "a node that does not say it relies on the same");
 }

@@ -284,14 +284,19 @@ impl Both {
     /// The first of one or two chunks, or the second.
     async fn write_chunk(&mut self) {
         let key = self.any_key();
-        let Some((owner, (real, simulated))) = self.any_fence(Shard::of(&key)) else { return };
+        let shard = Shard::of(&key);
+        let Some((owner, (real, simulated))) = self.any_fence(shard) else { return };
         let (place, bytes) = [(0, CHUNK), (0, REST), (1, REST)][self.rng.usize(0..3)];
         let bytes = vec![self.rng.u8(..); bytes];
         let blob = Uuid::from_u128(self.rng.u128(0..BLOBS));
         let at = Timestamp(BEGIN + self.rng.u64(0..1_000_000));
         let chunk = Chunk { key, blob, place, bytes, at };
         let simulated = self.simulated.write_chunk(simulated, &chunk);
-        match (self.real[owner].write_chunk(real, chunk).await, simulated) {
+        // As with commits, the script is asked also where the owner would not.
+        let now = self.believe(owner, shard, real);
+        let real = self.real[owner].write_chunk(real, chunk).await;
+        self.believe(owner, shard, now);
+        match (real, simulated) {
             (Ok(()), Ok(())) => {}
             (Err(CommitError::Fenced(_)), Err(CommitError::Fenced(_))) => self.refused += 1,
             other => panic!("{other:?}"),

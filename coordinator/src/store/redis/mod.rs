@@ -456,7 +456,7 @@ impl Store for Redis {
     }
 
     async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError> {
-        self.upkeep.bury(self.still(&effect), &effect, reason, at).await
+        self.upkeep.bury(|effect| self.still(effect), &effect, reason, at).await
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
@@ -464,7 +464,9 @@ impl Store for Redis {
     }
 
     async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
-        self.upkeep.write_chunk(fence, chunk).await
+        // As with commits, what is in flight may finish in a shard that is on its way to another.
+        let still = |shard| if self.held.has(shard, fence) { fence } else { Fence::NONE };
+        self.upkeep.write_chunk(still, chunk).await
     }
 
     async fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Result<Option<Vec<u8>>, StoreError> {

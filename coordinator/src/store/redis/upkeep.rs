@@ -98,25 +98,35 @@ impl Upkeep {
 
     pub(super) async fn bury(
         &self,
-        fence: Fence,
+        fence: impl Fn(&OutboxPlace) -> Fence,
         effect: &OutboxPlace,
         reason: String,
         at: Timestamp,
     ) -> Result<(), CommitError> {
+        // Before the fence, as above.
+        let life = self.reliance.generation();
+        let fence = fence(effect);
         let shard = Shard::of(&effect.source);
         let keys = [shard.lease(), shard.outbox(), shard.dead(), shard.dead_order(), shard.dead_ages()];
         let what = [outbox_id(effect.position), digits(effect.position), reason, at.0.to_string()];
         let what = what.into_iter().map(String::into_bytes).collect();
-        self.run(&self.reliance.generation(), &self.bury, fence, "-xhzz", &keys, what).await.map(|_| ())
+        self.run(&life, &self.bury, fence, "-xhzz", &keys, what).await.map(|_| ())
     }
 
-    pub(super) async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
+    pub(super) async fn write_chunk(
+        &self,
+        fence: impl Fn(Shard) -> Fence,
+        chunk: Chunk,
+    ) -> Result<(), CommitError> {
         let names = Keys::new(&chunk.key);
+        // Before the fence, as above.
+        let life = self.reliance.generation();
+        let fence = fence(names.shard);
         let keys = [names.shard.lease(), names.chunks(chunk.blob), names.blobs(), names.shard.loose()];
         let (place, at) = (chunk.place.to_string(), chunk.at.0.to_string());
         let what = [chunk.blob.to_string(), names.name, place, at].into_iter().map(String::into_bytes);
         let what = what.chain([chunk.bytes]).collect();
-        self.run(&self.reliance.generation(), &self.chunk, fence, "-hhz", &keys, what).await.map(|_| ())
+        self.run(&life, &self.chunk, fence, "-hhz", &keys, what).await.map(|_| ())
     }
 
     pub(super) async fn trim(

@@ -134,6 +134,7 @@ impl Keeper {
                 }
                 self.forget();
                 store.begin_anew((self.cluster.settings.wall)()).await?;
+                self.twins.begin_anew();
                 self.is_orphaned = false;
                 info!("relies on Redis as it is now");
                 Input::Anew

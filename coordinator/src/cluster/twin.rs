@@ -14,7 +14,7 @@ pub struct Twin(String);
 #[derive(Debug, Default)]
 pub(super) struct Twins {
     /// Whose word was found where this node's own should have stood. It may be that of a predecessor, or one that a failover
-    /// has brought back, and such a word is found once.
+    /// has brought back, and such a word is found once in each life of the store.
     found: Option<Uuid>,
 }
 
@@ -29,6 +29,11 @@ pub(super) enum Before {
 }
 
 impl Twins {
+    /// Forgets what was found before a failover, which may bring back a predecessor's word that was found already.
+    pub(super) fn begin_anew(&mut self) {
+        self.found = None;
+    }
+
     /// Takes note that this node has said that it lives, and of what had stood in its name.
     pub(super) fn said(&mut self, me: &Member, before: &str) -> Before {
         let before = serde_json::from_str::<Member>(before).ok();
@@ -81,5 +86,14 @@ mod tests {
         let Before::Earlier(twin) = later.said(&member(2), &record(1)) else { panic!("both go on") };
         assert!(matches!(first.said(&member(1), &record(2)), Before::Later(_)));
         assert!(twin.to_string().contains("remove node.id"), "{twin}");
+    }
+    #[test]
+    fn a_word_that_a_failover_has_brought_back_is_no_second_one() {
+        let mut twins = Twins::default();
+        assert_eq!(twins.said(&member(2), &record(1)), Before::Nobody);
+        assert_eq!(twins.said(&member(2), &record(2)), Before::Nobody);
+        twins.begin_anew();
+        assert_eq!(twins.said(&member(2), &record(1)), Before::Nobody);
+        assert!(matches!(twins.said(&member(2), &record(1)), Before::Earlier(_)), "one that lives says it again");
     }
 }

@@ -87,6 +87,7 @@ mod tests {
         assert!(matches!(first.said(&member(1), &record(2)), Before::Later(_)));
         assert!(twin.to_string().contains("remove node.id"), "{twin}");
     }
+
     #[test]
     fn a_word_that_a_failover_has_brought_back_is_no_second_one() {
         let mut twins = Twins::default();
@@ -94,6 +95,9 @@ mod tests {
         assert_eq!(twins.said(&member(2), &record(2)), Before::Nobody);
         twins.begin_anew();
         assert_eq!(twins.said(&member(2), &record(1)), Before::Nobody);
-        assert!(matches!(twins.said(&member(2), &record(1)), Before::Earlier(_)), "one that lives says it again");
+        assert!(
+            matches!(twins.said(&member(2), &record(1)), Before::Earlier(_)),
+            "one that lives says it again"
+        );
     }
 }

@@ -199,7 +199,8 @@ impl Entities {
         &self.shared.clock
     }
 
-    /// Asks an entity and waits for its answer, which comes after the commit.
+    /// Asks an entity and waits for its answer, which comes after the commit. Given up before the entity has decided, it does
+    /// not happen: what is wanted though nobody waits for it is asked in a task of its own.
     ///
     /// # Errors
     /// The entity's refusal; `overloaded` when too much waits; `outcome_unknown` when no answer came in time

@@ -37,7 +37,13 @@ impl Tenants for Answering {
 
     fn forget(&self, _shards: &[Shard]) {}
 
-    async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, call: &[u8]) -> Option<Vec<u8>> {
+    async fn answer(
+        &self,
+        _entity: Option<EntityKey>,
+        _life: u64,
+        _timeout: Duration,
+        call: &[u8],
+    ) -> Option<Vec<u8>> {
         if call == b"long" {
             return Some(vec![b' '; TOO_LONG]);
         }

@@ -42,7 +42,13 @@ impl Tenants for Guests {
 
     fn forget(&self, _shards: &[Shard]) {}
 
-    async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, _call: &[u8]) -> Option<Vec<u8>> {
+    async fn answer(
+        &self,
+        _entity: Option<EntityKey>,
+        _life: u64,
+        _timeout: Duration,
+        _call: &[u8],
+    ) -> Option<Vec<u8>> {
         None
     }
 

@@ -158,7 +158,7 @@ impl Folders {
     pub fn borrowers(&self) -> Vec<String> {
         let folders =
             OF_EACH.map(|folder| self.work.join(folder)).into_iter().chain([self.data.join(UNBEGUN)]);
-        let entries = folders.map(|folder| fs::read_dir(folder).into_iter()).flatten().flatten().flatten();
+        let entries = folders.flat_map(|folder| fs::read_dir(folder).into_iter()).flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 

@@ -51,7 +51,13 @@ impl Tenants for Echo {
 
     fn forget(&self, _shards: &[Shard]) {}
 
-    async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, call: &[u8]) -> Option<Vec<u8>> {
+    async fn answer(
+        &self,
+        _entity: Option<EntityKey>,
+        _life: u64,
+        _timeout: Duration,
+        call: &[u8],
+    ) -> Option<Vec<u8>> {
         Some(call.to_vec())
     }
 

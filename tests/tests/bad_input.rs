@@ -1,5 +1,8 @@
 //! Whatever comes in, the answer says what was wrong, and the node lives on.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_shared::limits;
@@ -98,5 +101,52 @@ async fn bad_bodies_and_tokens_are_refused() -> Result<()> {
         .send()
         .await?;
     ensure!(foreign.status() == 403, "a foreign origin gave {}", foreign.status());
+    Ok(())
+}
+
+/// As from one who has waited for a node that stands still, and asks another one now.
+#[tokio::test]
+async fn what_its_client_has_given_up_before_it_is_read_does_not_happen() -> Result<()> {
+    let up = Up::start().await?;
+    let token = up.token("worker", "worker").await?;
+    let client = Client::new(&up.mcp, &token);
+    client.call("join-swarm", json!({"name": "worker"})).await?;
+    up.freeze().await?;
+    for number in 0..20 {
+        give_up(&up, &token, &format!("given up {number}"))?;
+    }
+    up.thaw()?;
+    client.call("send-task", json!({"task": "wanted"})).await?;
+    let listed = client.call("get-tasks", json!({"limit": 100})).await?;
+    let tasks = listed["tasks"].as_array().into_iter().flatten();
+    let made: Vec<_> = tasks.filter_map(|task| task["task"].as_str()).collect();
+    ensure!(made == ["wanted"], "{made:?}");
+    Ok(())
+}
+
+/// Sends the whole of a call and hangs up: both lie with the node before it reads any of it.
+fn give_up(up: &Up, token: &str, task: &str) -> Result<()> {
+    let url = reqwest::Url::parse(&up.mcp)?;
+    let address = url.socket_addrs(|| None)?;
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "skein-tests", "version": "1"},
+    });
+    let params = json!({"name": "send-task", "arguments": {"task": task}, "_meta": meta});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+    let head = [
+        format!("POST {} HTTP/1.1", url.path()),
+        format!("host: {}", url.authority()),
+        format!("authorization: Bearer {token}"),
+        "content-type: application/json".to_owned(),
+        "accept: application/json, text/event-stream".to_owned(),
+        "mcp-protocol-version: 2026-07-28".to_owned(),
+        "mcp-method: tools/call".to_owned(),
+        "mcp-name: send-task".to_owned(),
+        format!("content-length: {}", body.len()),
+    ];
+    let mut connection = TcpStream::connect(address.as_slice())?;
+    write!(connection, "{}\r\n\r\n{body}", head.join("\r\n"))?;
     Ok(())
 }

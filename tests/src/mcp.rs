@@ -2,7 +2,7 @@
 //! wire and count what was acknowledged.
 
 use anyhow::{Context, Result, bail};
-use reqwest::Response;
+use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 
 const VERSION: &str = "2026-07-28";
@@ -50,7 +50,12 @@ impl Client {
     ///
     /// # Errors
     /// When there is no answer.
-    pub async fn begin(&self, method: &str, mut params: Value) -> Result<Response> {
+    pub async fn begin(&self, method: &str, params: Value) -> Result<Response> {
+        Ok(self.written(method, params).send().await?)
+    }
+
+    /// One JSON-RPC request, to be sent.
+    pub fn written(&self, method: &str, mut params: Value) -> RequestBuilder {
         let name = params["name"].as_str().map(str::to_owned);
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": VERSION,
@@ -68,7 +73,7 @@ impl Client {
             request = request.header("mcp-name", name);
         }
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        Ok(request.json(&body).send().await?)
+        request.json(&body)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Finds the actor of an entity, or starts it. Each node has its own directory: no global registry, so two
 //! nodes may share a process.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ractor::{ActorId, ActorRef, MessagingErr};
+use ractor::{ActorId, MessagingErr};
 use serde::Deserialize;
 use serde_json::Value;
 use skein_shared::entity::{Entity, Signal};
@@ -18,15 +17,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::admission::{Admission, Permit};
 use super::desk::delivery_id;
 use super::documents::Documents;
-use super::host::{self, EntityActor, Message, Started, Ticket};
+use super::host::{self, EntityActor, Message, Ticket};
 use super::ownership::Streams;
-use super::passivation::Vitals;
 use super::refusals::{moving, unavailable, unknown_to};
 use super::request::Request;
 use super::routing::Router;
+use super::slot::{Farewell, Slot};
 use super::supervision::Wards;
 use super::traces::Traces;
 use super::upkeep::Swarms;
@@ -36,9 +34,6 @@ use crate::by_kind;
 use crate::cluster::Cluster;
 use crate::projection::Projection;
 use crate::store::{Fence, Mark, Store, StoreError, Version};
-
-/// A host that has no room looks this often whether callers have gone: as often as those who are turned away come back.
-const SIFTED: Duration = Duration::from_millis(250);
 
 /// The entities of this node.
 #[derive(Clone)]
@@ -72,33 +67,6 @@ pub struct Shared {
     pub(super) swarms: tokio::sync::Mutex<Swarms>,
 }
 
-/// An entity in memory. Its host takes the slot out before it dies, so that nobody is sent to the dying.
-struct Slot {
-    id: ActorId,
-    /// An `ActorRef<Message<E>>` of the kind's entity.
-    actor: Box<dyn Any + Send>,
-    admission: Admission,
-    /// When it was last told that there is no room.
-    sifted: Instant,
-    vitals: Arc<Vitals>,
-    /// Under which it writes. When the store has another one, it is out of date.
-    fence: Fence,
-    /// Cancelled once it is gone.
-    gone: CancellationToken,
-    /// When the last command came.
-    used: Instant,
-    /// Sends the host away.
-    dismiss: Box<dyn Fn(Farewell) + Send>,
-}
-
-/// Why a host is sent away.
-enum Farewell {
-    /// It is idle and has nothing in work.
-    Idle,
-    /// Its entity is another node's now.
-    Moved,
-}
-
 impl Shared {
     /// Takes out the slot of a host that is dying. After this no message reaches it.
     pub(super) fn retire(&self, key: &EntityKey, id: ActorId) {
@@ -115,7 +83,7 @@ impl Shared {
     fn admit(&self, key: &EntityKey, slot: Slot) {
         let mut actors = self.lock();
         if actors.contains_key(key) || slot.fence != self.store.fence(key) {
-            (slot.dismiss)(Farewell::Moved);
+            slot.dismiss(Farewell::Moved);
             return;
         }
         actors.insert(key.clone(), slot);
@@ -364,14 +332,13 @@ impl Entities {
         let Some(slot) = actors.get_mut(key) else { return Ok(Some(message)) };
         if slot.fence != self.shared.store.fence(key) {
             // Nobody is told anything from a memory that may be out of date.
-            (slot.dismiss)(Farewell::Moved);
+            slot.dismiss(Farewell::Moved);
             actors.remove(key);
             return Ok(Some(message));
         }
         match &mut message {
             Message::Command(pending) => {
                 pending.ticket.permit = Some(slot.enter::<E>()?);
-                slot.used = Instant::now();
             }
             // One for all, held until the last is answered: they go together or not at all.
             Message::Deliveries(life, all) => {
@@ -382,7 +349,6 @@ impl Entities {
                 if let Some(last) = all.last_mut() {
                     last.ticket.permit = Some(slot.enter::<E>()?);
                 }
-                slot.used = Instant::now();
             }
             // Whoever only looks at lists asks how far an entity is, and keeps none in memory by that.
             _ => {}
@@ -419,24 +385,7 @@ impl Entities {
                 ward.died();
             }
         };
-        let Started { actor, vitals, fence, gone } = started.inspect_err(failed)?;
-        let dismissed = actor.clone();
-        let slot = Slot {
-            id: actor.get_id(),
-            actor: Box::new(actor),
-            admission: Admission::default(),
-            sifted: Instant::now(),
-            vitals,
-            fence,
-            gone,
-            used: Instant::now(),
-            dismiss: Box::new(move |why| {
-                let _ = dismissed.cast(match why {
-                    Farewell::Idle => Message::Passivate,
-                    Farewell::Moved => Message::Leave,
-                });
-            }),
-        };
+        let slot = Slot::of(started.inspect_err(failed)?);
         self.shared.admit(key, slot);
         Ok(())
     }
@@ -452,7 +401,7 @@ impl Entities {
                 if slot.vitals.has_deadline() {
                     self.shared.wards.of(key).resumes(slot.vitals.serving_since);
                 }
-                (slot.dismiss)(Farewell::Idle);
+                slot.dismiss(Farewell::Idle);
             }
             stays
         });
@@ -472,32 +421,12 @@ impl Shared {
         self.lock().retain(|key, slot| {
             let stays = slot.fence == self.store.fence(key);
             if !stays {
-                (slot.dismiss)(Farewell::Moved);
+                slot.dismiss(Farewell::Moved);
                 gone.push(slot.gone.clone());
             }
             stays
         });
         gone
-    }
-}
-
-impl Slot {
-    /// Takes a permit. The host is told when there is none: while the store stands still it hears of nothing else, and those
-    /// who have gone would keep others out.
-    fn enter<E: Entity>(&mut self) -> Result<Permit, Refusal> {
-        let entered = self.admission.enter();
-        if entered.is_err()
-            && self.sifted.elapsed() >= SIFTED
-            && let Some(actor) = self.actor::<E>()
-        {
-            let _ = actor.cast(Message::Sift);
-            self.sifted = Instant::now();
-        }
-        entered
-    }
-
-    fn actor<E: Entity>(&self) -> Option<&ActorRef<Message<E>>> {
-        self.actor.downcast_ref()
     }
 }
 

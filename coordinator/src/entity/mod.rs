@@ -31,6 +31,7 @@ mod remote;
 mod replies;
 mod request;
 mod routing;
+mod slot;
 mod supervision;
 #[cfg(test)]
 pub(crate) mod tests;

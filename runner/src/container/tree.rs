@@ -7,11 +7,16 @@
 //! A look that fails, for want of a file descriptor perhaps, says nothing of whether a process is there, and is an error.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::Handle;
+
+/// How often the environment of one that becomes another program is looked at, and after what time first; twice as long is
+/// waited each time, for it may have to wait for a processor.
+const BECOMING: (u32, Duration) = (12, Duration::from_micros(100));
 
 /// One line of the process table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +144,7 @@ pub fn instances(runner: &str) -> io::Result<BTreeSet<String>> {
     let mark = format!("SKEIN_RUNNER={runner}");
     let mut found = BTreeSet::new();
     for process in all()?.iter().filter(|process| !process.is_over()) {
-        let Some(environment) = read(process.pid, "environ")? else { continue };
+        let Some(environment) = environment(process.pid)? else { continue };
         if !entries(&environment).any(|entry| entry == mark.as_bytes()) {
             continue;
         }
@@ -162,8 +167,36 @@ pub fn boot() -> io::Result<&'static str> {
 }
 
 fn has_entries(pid: u32, wanted: &[String]) -> io::Result<bool> {
-    let Some(environment) = read(pid, "environ")? else { return Ok(false) };
+    let Some(environment) = environment(pid)? else { return Ok(false) };
     Ok(wanted.iter().all(|wanted| entries(&environment).any(|found| found == wanted.as_bytes())))
+}
+
+/// What a process was given when it became its program. While execve(2) is at it there is nothing to be read of either
+/// program, and it is looked at again: whoever goes by one look would take it for none of the instance's.
+fn environment(pid: u32) -> io::Result<Option<Vec<u8>>> {
+    let (looks, mut pause) = BECOMING;
+    let mut seen_without = 0;
+    for _ in 0..looks {
+        let Some(environment) = read_at_once(pid, "environ")? else { return Ok(None) };
+        // In the midst of execve(2) it may look for an instant as if it were to have none.
+        seen_without += u32::from(environment.is_empty() && has_no_environment(pid)?);
+        if !environment.is_empty() || seen_without == 4 {
+            return Ok(Some(environment));
+        }
+        std::thread::sleep(pause);
+        pause *= 2;
+    }
+    Ok(None)
+}
+
+/// True for threads of the kernel, for what has ended, and for a program that was given no environment. By proc_pid_stat(5).
+fn has_no_environment(pid: u32) -> io::Result<bool> {
+    let Some(text) = read(pid, "stat")? else { return Ok(true) };
+    let text = String::from_utf8_lossy(&text);
+    let fields: Vec<&str> = text[text.rfind(')').map_or(0, |at| at + 1)..].split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let (memory, start, end) = (field(23), field(50), field(51));
+    Ok(memory == 0 || (end != 0 && start == end))
 }
 
 fn has_user(pid: u32, handle: &Handle) -> io::Result<bool> {
@@ -178,7 +211,29 @@ fn has_user(pid: u32, handle: &Handle) -> io::Result<bool> {
 /// What the kernel says of a process, by proc_pid(5). None if it has ended, or is not to be seen by this user: then it is
 /// nothing that this user has started.
 fn read(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(format!("/proc/{pid}/{file}")) {
+    unless_gone(fs::read(format!("/proc/{pid}/{file}")))
+}
+
+/// The same in a single read(2), for a file that ends in the middle when its process becomes another program.
+fn read_at_once(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut room = 64 << 10;
+    loop {
+        let read = File::open(format!("/proc/{pid}/{file}")).and_then(|mut file| {
+            let mut text = vec![0; room];
+            let length = file.read(&mut text)?;
+            text.truncate(length);
+            Ok(text)
+        });
+        let Some(text) = unless_gone(read)? else { return Ok(None) };
+        if text.len() < room {
+            return Ok(Some(text));
+        }
+        room *= 2;
+    }
+}
+
+fn unless_gone(read: io::Result<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+    match read {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
@@ -223,6 +278,34 @@ mod tests {
         session.kill().unwrap();
         session.wait().unwrap();
         assert_eq!(found.map(|members| members.unwrap().len()), [1, 0, 0]);
+    }
+
+    #[test]
+    fn one_that_becomes_another_program_is_found_all_the_while() {
+        let again = r#"test "$1" = 0 || exec /bin/sh -c "$0" "$0" $(($1 - 1)); exec sleep 100"#;
+        let mut restless = std::process::Command::new("/bin/sh")
+            .args(["-c", again, again, "2000"])
+            .env("SKEIN_INSTANCE", "restless-00000000")
+            .spawn()
+            .unwrap();
+        let wanted = ["SKEIN_INSTANCE=restless-00000000".to_owned()];
+        let (mut looks, mut missed) = (0, 0);
+        while fs::read(format!("/proc/{}/comm", restless.id())).unwrap() != b"sleep\n" {
+            missed += u32::from(!has_entries(restless.id(), &wanted).unwrap());
+            looks += 1;
+        }
+        restless.kill().unwrap();
+        restless.wait().unwrap();
+        assert!(looks > 100 && missed == 0, "{missed} of {looks}");
+    }
+
+    #[test]
+    fn what_has_no_environment_is_nobodys() {
+        let mut bare = std::process::Command::new("/bin/sleep").arg("100").env_clear().spawn().unwrap();
+        let found = environment(bare.id());
+        bare.kill().unwrap();
+        bare.wait().unwrap();
+        assert_eq!(found.unwrap(), Some(Vec::new()));
     }
 
     #[test]

@@ -196,8 +196,7 @@ pub(crate) fn marked(instance: &str) -> Vec<Process> {
     tree::marked(instance).unwrap()
 }
 
-/// Whether an instance's processes all stand still. One that just becomes its program has no environment for a moment
-/// and is not found by it: an instance without any process does not stand still, it is looked at again.
+/// Whether an instance has processes, and all of them stand still.
 pub(crate) fn is_frozen(instance: &str) -> bool {
     let tree = marked(instance);
     !tree.is_empty() && tree.iter().all(stands_still)

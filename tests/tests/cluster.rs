@@ -260,6 +260,32 @@ async fn a_node_that_wakes_up_after_its_lease_writes_nothing_and_serves_again() 
     Ok(())
 }
 
+/// For less than its lease, and the clients ask by way of another node.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_clients_give_up_while_its_owner_stands_still_does_not_happen() -> Result<()> {
+    const GIVEN_UP: usize = 20;
+    let (_cluster, nodes) = three().await?;
+    let frozen = owner_of_the_pool(&nodes).await?;
+    let awake = &nodes[(frozen + 1) % 3];
+    let lena = agent(awake, &awake.token("worker", "lena").await?, "lena").await?;
+    let unwanted = |number: usize| {
+        let call = json!({"name": "send-task", "arguments": {"task": format!("unwanted {number}")}});
+        lena.written("tools/call", call).timeout(Duration::from_millis(300)).send()
+    };
+    nodes[frozen].freeze().await?;
+    for answer in futures::future::join_all((0..GIVEN_UP).map(unwanted)).await {
+        ensure!(answer.is_err_and(|error| error.is_timeout()), "the owner does not stand still");
+    }
+    let noticed = async || Ok((awake.log()?.matches("given_up").count() == GIVEN_UP).then_some(()));
+    awake.until("their node has noticed", noticed).await?;
+    nodes[frozen].thaw()?;
+    ask(&lena, "send-task", json!({"task": "wanted"})).await?;
+    let tasks = lena.call("get-tasks", json!({"limit": 100})).await?;
+    let made: Vec<_> = tasks["tasks"].as_array().into_iter().flatten().map(|task| &task["task"]).collect();
+    ensure!(made == ["wanted"], "{made:?}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickly() -> Result<()> {
     let (cluster, nodes) = three().await?;

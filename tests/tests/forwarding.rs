@@ -7,17 +7,20 @@ use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use skein_coordinator::alarms::Alarms;
 use skein_coordinator::cluster::door::{self, Door};
-use skein_coordinator::cluster::member::Member;
+use skein_coordinator::cluster::member::{FORMAT, Member};
 use skein_coordinator::cluster::{Cluster, Outcome, Route, Secret, Settings, Tenants, Wake};
 use skein_coordinator::entity::Clock;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Options, Redis};
+use skein_proto::v1::peer_client::PeerClient;
+use skein_proto::v1::{ForwardBatch, ForwardRequest, Forwarded};
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::{Code, Refusal};
 use skein_tests::redis::Server;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::Request;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TOKEN: &str = "test";
@@ -29,6 +32,16 @@ struct Answering {
     wakes: broadcast::Sender<Wake>,
     asked: Notify,
     may: Notify,
+    /// It has stopped answering.
+    left: Notify,
+}
+
+struct Unanswered<'a>(&'a Notify);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 #[async_trait]
@@ -47,8 +60,10 @@ impl Tenants for Answering {
         if call == b"long" {
             return Some(vec![b' '; TOO_LONG]);
         }
+        let unanswered = Unanswered(&self.left);
         self.asked.notify_one();
         self.may.notified().await;
+        std::mem::forget(unanswered);
         Some(call.to_vec())
     }
 
@@ -77,7 +92,8 @@ async fn join(server: &Server, id: &str, stop: &CancellationToken) -> Result<(Ar
     };
     let cluster = Cluster::new(store, settings);
     let wakes = broadcast::Sender::new(16);
-    let tenants = Arc::new(Answering { wakes, asked: Notify::new(), may: Notify::new() });
+    let tenants =
+        Arc::new(Answering { wakes, asked: Notify::new(), may: Notify::new(), left: Notify::new() });
     cluster.serve_for(Arc::<Answering>::clone(&tenants), stop.clone());
     tokio::spawn(Arc::clone(&cluster).keep(stop.clone()));
     let verify = Arc::new(|token: &str| token == TOKEN);
@@ -182,4 +198,50 @@ async fn what_is_under_way_is_not_given_up_when_its_owner_says_something_else_of
     told?;
     ensure!(answer? == b"in time", "another answer");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_any_more_is_withdrawn_from_its_owner() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let nodes = Neighbours::start(&server).await?;
+    let key = Some(&nodes.key);
+    for asked in 0..3 {
+        tokio::select! {
+            answer = nodes.ask(key, b"unwanted") => bail!("{asked} was answered: {answer:?}"),
+            () = nodes.answering.asked.notified() => {}
+        }
+        tokio::time::timeout(LIMIT, nodes.answering.left.notified())
+            .await
+            .context("it is being answered still")?;
+    }
+    nodes.answering.may.notify_one();
+    ensure!(nodes.ask(key, b"wanted").await? == b"wanted", "another answer");
+    Ok(())
+}
+
+/// As that of a node that has died.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_asked_on_a_stream_is_not_wanted_any_more_when_it_ends() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let nodes = Neighbours::start(&server).await?;
+    let mut client = PeerClient::connect(format!("http://{}", nodes.owner.address)).await?;
+    let request = ForwardRequest {
+        format: FORMAT,
+        entity: nodes.key.text(),
+        timeout_ms: u32::try_from(LIMIT.as_millis())?,
+        call: b"unwanted".to_vec(),
+        ..ForwardRequest::default()
+    };
+    let batch = ForwardBatch {
+        forwarded: vec![Forwarded { number: 1, request: Some(request) }],
+        ..ForwardBatch::default()
+    };
+    let (asks, stream) = futures::channel::mpsc::unbounded();
+    asks.unbounded_send(batch)?;
+    let mut stream = Request::new(stream);
+    stream.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse()?);
+    let _replies = client.forward_many(stream).await?;
+    tokio::time::timeout(LIMIT, nodes.answering.asked.notified()).await?;
+    drop(asks);
+    tokio::time::timeout(LIMIT, nodes.answering.left.notified()).await.context("it is being answered still")
 }

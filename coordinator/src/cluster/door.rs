@@ -1,19 +1,16 @@
 //! Where the other nodes come in: the gRPC service `Peer`.
 
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, Stream, StreamExt};
+use futures::Stream;
 use skein_proto::trace::{self, TRACES};
 use skein_proto::v1::forward_reply::Outcome;
 use skein_proto::v1::peer_server::{self, PeerServer};
 use skein_proto::v1::{
-    self, ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, Forwarded, NotOwner, Replied,
-    WakesRequest,
+    self, ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, NotOwner, WakesRequest,
 };
 use skein_shared::id::EntityKey;
 use tokio::net::TcpListener;
@@ -27,18 +24,12 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument, debug_span};
 
+use super::answering;
 use super::handshake;
 use super::member::READS;
 use super::peers::{MESSAGE, PROBE, PROBE_ANSWER, too_long};
-use super::pipe::one_message;
 use super::{Cluster, Tenants, Wake};
 use crate::store::redis::shard::Shard;
-
-/// Requests of one message that share a task: one for each costs more than most requests, and one for all of them would
-/// leave the other processors idle.
-const TOGETHER: usize = 32;
-/// Answers that go back together.
-const ANSWERS: usize = 256;
 
 /// How long topics gather after a message before the next one. Each commit of a busy node would be a message to every
 /// other one; the first after a pause goes at once.
@@ -107,7 +98,7 @@ impl Door {
         }
     }
 
-    async fn answer(&self, request: ForwardRequest) -> Result<Outcome, Status> {
+    pub(super) async fn answer(&self, request: ForwardRequest) -> Result<Outcome, Status> {
         if !READS.contains(&request.format) {
             return Err(Status::unimplemented(format!(
                 "this node does not read format {}; run the same version on all nodes",
@@ -156,11 +147,7 @@ impl peer_server::Peer for Door {
         request: Request<Streaming<ForwardBatch>>,
     ) -> Result<Response<Self::ForwardManyStream>, Status> {
         self.let_in(request.metadata())?;
-        let (replies, stream) = mpsc::channel(16);
-        let (answered, all) = mpsc::unbounded_channel();
-        tokio::spawn(take_in(Arc::new(self.clone()), request.into_inner(), answered));
-        tokio::spawn(give_back(all, replies));
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+        Ok(Response::new(Box::pin(answering::answer_all(self.clone(), request.into_inner()))))
     }
 
     type WakesStream = Pin<Box<dyn Stream<Item = Result<v1::Wake, Status>> + Send>>;
@@ -172,63 +159,6 @@ impl peer_server::Peer for Door {
         let (wakes, leases) = (self.tenants.wakes(), self.cluster.leases_changed.subscribe());
         tokio::spawn(tell(wakes, leases, listener, self.stop.clone()));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
-    }
-}
-
-/// Lets the requests of a stream be answered beside one another, until the stream ends.
-async fn take_in(
-    door: Arc<Door>,
-    mut batches: Streaming<ForwardBatch>,
-    answered: mpsc::UnboundedSender<Replied>,
-) {
-    while let Ok(Some(ForwardBatch { forwarded })) = batches.message().await {
-        let mut forwarded = forwarded.into_iter();
-        while forwarded.len() > 0 {
-            let some = forwarded.by_ref().take(TOGETHER).collect();
-            tokio::spawn(answer_some(Arc::clone(&door), some, answered.clone()));
-        }
-    }
-}
-
-/// Sends each answer back as soon as it is there.
-async fn answer_some(door: Arc<Door>, some: Vec<Forwarded>, answered: mpsc::UnboundedSender<Replied>) {
-    let answer = async |Forwarded { number, request }: Forwarded| {
-        // One that this program fails at takes no other with it.
-        let answer = AssertUnwindSafe(door.answer(request.unwrap_or_default())).catch_unwind().await;
-        let (reply, problem) = match answer {
-            Ok(Ok(outcome)) => (Some(ForwardReply { outcome: Some(outcome) }), String::new()),
-            Ok(Err(status)) => (None, status.message().to_owned()),
-            Err(_) => (None, "it failed at the request; its log says how".to_owned()),
-        };
-        Replied { number, reply, problem }
-    };
-    let mut answers: FuturesUnordered<_> = some.into_iter().map(answer).collect();
-    while let Some(replied) = answers.next().await {
-        // Whoever asked may be gone.
-        let _ = answered.send(replied);
-    }
-}
-
-/// Sends whatever answers have come together. There are no more of them than questions.
-async fn give_back(
-    mut answered: mpsc::UnboundedReceiver<Replied>,
-    stream: mpsc::Sender<Result<ForwardReplies, Status>>,
-) {
-    let mut replies = Vec::new();
-    while answered.recv_many(&mut replies, ANSWERS).await > 0 {
-        while !replies.is_empty() {
-            let message = ForwardReplies { replies: one_message(&mut replies, weight) };
-            if stream.send(Ok(message)).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn weight(replied: &Replied) -> usize {
-    match replied.reply.as_ref().and_then(|reply| reply.outcome.as_ref()) {
-        Some(Outcome::Answer(answer)) => answer.len(),
-        _ => 0,
     }
 }
 

@@ -8,6 +8,7 @@
 //! Beyond one machine nodes speak mutual TLS: an [`authority`] issues what a node's [`identity`] is made of, the
 //! [`handshake`] lets nobody else in, and [`distrust`] says why.
 
+mod answering;
 pub mod authority;
 mod certificate;
 mod distrust;

@@ -1,7 +1,10 @@
 //! One stream to another node, for everything that is forwarded to its entities: whatever comes together goes in one
 //! message, so that many requests cost little more than one.
+//!
+//! Whoever stops waiting takes back what it has asked: what still waits here is not sent, and what was sent is withdrawn.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use skein_proto::v1::peer_client::PeerClient;
@@ -26,8 +29,26 @@ const UNDER_WAY: usize = 4;
 type Answer = Result<ForwardReply, Silence>;
 
 struct Asked {
+    number: u64,
     request: ForwardRequest,
     answer: oneshot::Sender<Answer>,
+}
+
+/// One who waits for an answer, and takes the question back when it stops.
+struct Asker<'a> {
+    number: u64,
+    answered: oneshot::Receiver<Answer>,
+    given_up: &'a mpsc::UnboundedSender<u64>,
+}
+
+impl Drop for Asker<'_> {
+    fn drop(&mut self) {
+        if !self.answered.is_terminated() {
+            // First, so that what was not sent yet is known not to be wanted.
+            self.answered.close();
+            let _ = self.given_up.send(self.number);
+        }
+    }
 }
 
 /// A handle to the stream, which ends with the last handle.
@@ -35,15 +56,19 @@ struct Asked {
 pub(super) struct Pipe {
     node: Arc<Member>,
     requests: mpsc::Sender<Asked>,
+    given_up: mpsc::UnboundedSender<u64>,
+    /// The number of the request that comes next.
+    next: Arc<AtomicU64>,
 }
 
 impl Pipe {
     /// Begins a stream to a node; what is asked meanwhile waits for it.
     pub(super) fn open(node: &Member, client: PeerClient<Channel>, secret: &Secret) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
+        let (given_up, withdrawals) = mpsc::unbounded_channel();
         let node = Arc::new(node.clone());
-        tokio::spawn(run(Arc::clone(&node), client, secret.clone(), queue));
-        Self { node, requests }
+        tokio::spawn(run(Arc::clone(&node), client, secret.clone(), Questions { queue, withdrawals }));
+        Self { node, requests, given_up, next: Arc::default() }
     }
 
     /// Whether nothing more can be asked on it.
@@ -55,10 +80,12 @@ impl Pipe {
     /// When the stream ends before the answer is there.
     pub(super) async fn ask(&self, request: ForwardRequest) -> Answer {
         let (answer, answered) = oneshot::channel();
-        if self.requests.send(Asked { request, answer }).await.is_err() {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if self.requests.send(Asked { number, request, answer }).await.is_err() {
             return Err(ended(&self.node));
         }
-        answered.await.unwrap_or_else(|_| Err(ended(&self.node)))
+        let mut asker = Asker { number, answered, given_up: &self.given_up };
+        (&mut asker.answered).await.unwrap_or_else(|_| Err(ended(&self.node)))
     }
 }
 
@@ -71,15 +98,20 @@ fn ended(node: &Member) -> Silence {
 struct Waiting(Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>);
 
 impl Waiting {
-    /// Numbers requests that go together, and keeps those who wait for their answers.
-    fn note(&self, together: Vec<Asked>, last: &mut u64) -> Vec<Forwarded> {
+    /// Keeps those who wait for the answers to requests that go together.
+    fn note(&self, together: Vec<Asked>) -> Vec<Forwarded> {
         let mut waiting = self.lock();
-        let number = |Asked { request, answer }| {
-            *last += 1;
-            waiting.insert(*last, answer);
-            Forwarded { number: *last, request: Some(request) }
+        let note = |Asked { number, request, answer }| {
+            waiting.insert(number, answer);
+            Forwarded { number, request: Some(request) }
         };
-        together.into_iter().map(number).collect()
+        together.into_iter().map(note).collect()
+    }
+
+    /// Forgets those who have stopped waiting. Leaves out what was not sent, and what was answered meanwhile.
+    fn withdraw(&self, given_up: Vec<u64>) -> Vec<u64> {
+        let mut waiting = self.lock();
+        given_up.into_iter().filter(|number| waiting.remove(number).is_some()).collect()
     }
 
     /// Gives each answer to whoever waits for it.
@@ -104,12 +136,13 @@ impl Waiting {
     }
 }
 
-async fn run(
-    node: Arc<Member>,
-    mut client: PeerClient<Channel>,
-    secret: Secret,
-    mut queue: mpsc::Receiver<Asked>,
-) {
+/// What comes from those who ask.
+struct Questions {
+    queue: mpsc::Receiver<Asked>,
+    withdrawals: mpsc::UnboundedReceiver<u64>,
+}
+
+async fn run(node: Arc<Member>, mut client: PeerClient<Channel>, secret: Secret, mut questions: Questions) {
     let (messages, stream) = mpsc::channel(UNDER_WAY);
     let mut request = Request::new(ReceiverStream::new(stream));
     secret.sign(&mut request);
@@ -117,25 +150,36 @@ async fn run(
     let silence = match client.forward_many(request).await {
         Err(status) => refused(&node, &status),
         Ok(replies) => tokio::select! {
-            () = send(&mut queue, &messages, &waiting) => ended(&node),
+            () = send(&mut questions, &messages, &waiting) => ended(&node),
             silence = hear(&node, replies.into_inner(), &waiting) => silence,
         },
     };
-    queue.close();
-    while let Some(asked) = queue.recv().await {
+    questions.queue.close();
+    while let Some(asked) = questions.queue.recv().await {
         let _ = asked.answer.send(Err(silence.clone()));
     }
     waiting.answer_all(&silence);
 }
 
 /// Sends whatever has come together, until nobody asks any more or the stream ends.
-async fn send(queue: &mut mpsc::Receiver<Asked>, messages: &mpsc::Sender<ForwardBatch>, waiting: &Waiting) {
-    let (mut together, mut number) = (Vec::with_capacity(BATCH), 0);
-    while queue.recv_many(&mut together, BATCH).await > 0 {
-        while !together.is_empty() {
+async fn send(questions: &mut Questions, messages: &mpsc::Sender<ForwardBatch>, waiting: &Waiting) {
+    let Questions { queue, withdrawals } = questions;
+    let (mut together, mut given_up) = (Vec::with_capacity(BATCH), Vec::new());
+    loop {
+        let come = tokio::select! {
+            asked = queue.recv_many(&mut together, BATCH) => asked,
+            withdrawn = withdrawals.recv_many(&mut given_up, BATCH) => withdrawn,
+        };
+        if come == 0 {
+            return;
+        }
+        together.retain(|asked| !asked.answer.is_closed());
+        let mut withdrawn = waiting.withdraw(std::mem::take(&mut given_up));
+        while !together.is_empty() || !withdrawn.is_empty() {
             let batch = one_message(&mut together, |asked| asked.request.call.len());
-            let forwarded = waiting.note(batch, &mut number);
-            if messages.send(ForwardBatch { forwarded }).await.is_err() {
+            let message =
+                ForwardBatch { forwarded: waiting.note(batch), withdrawn: std::mem::take(&mut withdrawn) };
+            if messages.send(message).await.is_err() {
                 return;
             }
         }

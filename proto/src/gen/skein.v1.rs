@@ -3159,6 +3159,9 @@ pub mod forward_reply {
 pub struct ForwardBatch {
     #[prost(message, repeated, tag = "1")]
     pub forwarded: ::prost::alloc::vec::Vec<Forwarded>,
+    /// The numbers of earlier ones that nobody waits for any more: what was not begun of them is not to be done.
+    #[prost(uint64, repeated, tag = "2")]
+    pub withdrawn: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Forwarded {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,9 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use super::exec::{self, Scope};
 use super::tree::{self, Process};
@@ -149,13 +152,13 @@ impl Engine for ProcessEngine {
         };
         let pid = child.id().unwrap_or_default();
         // The child is ours and not yet collected, so the pid cannot be another's.
-        let born = seen(|| Process::read(pid)).await.map_or(0, |process| process.born);
+        let born = seen(|| ready(Process::read(pid))).await.map_or(0, |process| process.born);
         let handle = Handle {
             instance: spec.instance.clone(),
             runner: self.runner.clone(),
             pid,
             born,
-            boot: seen(tree::boot).await.to_owned(),
+            boot: seen(|| ready(tree::boot())).await.to_owned(),
             cgroup: group,
             user: spec.user,
             container: None,
@@ -165,7 +168,7 @@ impl Engine for ProcessEngine {
     }
 
     async fn adopt(&self, handle: &Handle, _: &Path) -> bool {
-        if !seen(|| is_there(handle)).await {
+        if !seen(|| ready(is_there(handle))).await {
             return false;
         }
         self.watch(handle, None);
@@ -242,7 +245,13 @@ impl Engine for ProcessEngine {
     }
 
     async fn list(&self) -> Vec<String> {
-        let mut found = seen(|| tree::instances(&self.runner)).await;
+        let of = self.runner.clone();
+        let look = || {
+            let of = of.clone();
+            spawn_blocking(move || tree::instances(&of))
+                .map(|looked| looked.map_err(io::Error::other).flatten())
+        };
+        let mut found = seen(look).await;
         if let Some(entries) = self.cgroups.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
             let folders = entries.flatten().filter(|entry| entry.path().is_dir());
             found.extend(folders.map(|entry| entry.file_name().to_string_lossy().into_owned()));
@@ -309,7 +318,7 @@ async fn collect(mut child: Child) -> Exit {
 /// Waits for the end of a process that is no child of this one. The kernel tells nobody but the parent, so it
 /// is looked for; that costs one small read a look, and only for instances that outlived a runner.
 async fn outlive(handle: &Handle) -> Exit {
-    while seen(|| is_there(handle)).await {
+    while seen(|| ready(is_there(handle))).await {
         tokio::time::sleep(OUTLIVE_LOOK).await;
     }
     Exit::default()
@@ -322,9 +331,12 @@ fn is_there(handle: &Handle) -> io::Result<bool> {
 }
 
 /// A look that fails says nothing, so it is taken again.
-async fn seen<T>(look: impl Fn() -> io::Result<T>) -> T {
+async fn seen<T, L>(look: impl Fn() -> L) -> T
+where
+    L: Future<Output = io::Result<T>>,
+{
     loop {
-        match look() {
+        match look().await {
             Ok(found) => return found,
             Err(error) => tracing::error!(%error, "the processes could not be looked at; tried again"),
         }

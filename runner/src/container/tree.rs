@@ -173,6 +173,10 @@ fn has_entries(pid: u32, wanted: &[String]) -> io::Result<bool> {
 
 /// What a process was given when it became its program. While execve(2) is at it there is nothing to be read of either
 /// program, and it is looked at again: whoever goes by one look would take it for none of the instance's.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever looks at all processes does so on a thread that may block"
+)]
 fn environment(pid: u32) -> io::Result<Option<Vec<u8>>> {
     let (looks, mut pause) = BECOMING;
     let mut seen_without = 0;

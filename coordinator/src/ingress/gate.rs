@@ -12,7 +12,8 @@ use skein_shared::pool::Survey;
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::delivery::Delivery;
@@ -21,8 +22,8 @@ use super::receive::expect;
 use crate::config::{self, Provider};
 use crate::slack::Workspaces;
 
-/// How long a webhook waits for its turn while others are written down. Not every sender comes back, so a store that
-/// stands still for a moment must turn nobody away; bodies stay outside meanwhile.
+/// How long a webhook waits for room and its turn while others are written down. Not every sender comes back, so a store
+/// that stands still for a moment must turn nobody away.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where verified events go.
@@ -58,6 +59,8 @@ pub struct Gate {
     pub(super) intake: Arc<dyn Intake>,
     /// Largest body, bytes.
     pub(super) largest: usize,
+    /// For what of their bodies has come, by bytes. Not for what they say will come: strangers would keep all of it.
+    room: Semaphore,
     turns: Semaphore,
     /// Swarms that talk to people in Slack.
     pub(super) slack: Workspaces,
@@ -142,6 +145,9 @@ impl Gate {
             sources: sources.collect(),
             intake,
             largest: limits.webhook_bytes,
+            room: Semaphore::new(
+                limits.webhook_bytes.saturating_mul(limits.webhooks_in_flight).min(Semaphore::MAX_PERMITS),
+            ),
             turns: Semaphore::new(limits.webhooks_in_flight),
             slack: Workspaces::default(),
         }
@@ -153,13 +159,23 @@ impl Gate {
         Self { slack, ..self }
     }
 
+    /// Until when what comes now may wait.
+    pub(super) fn patience() -> Instant {
+        Instant::now() + PATIENCE
+    }
+
+    /// Lets some bytes of a body in.
+    ///
     /// # Errors
     /// `overloaded` when there are too many for too long.
-    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        let turn = tokio::time::timeout(PATIENCE, self.turns.acquire()).await;
-        turn.ok().and_then(Result::ok).ok_or_else(|| {
-            Refusal::new(Code::Overloaded, "too many webhooks at a time; send it again").retry_after(1000)
-        })
+    pub(super) async fn room(&self, bytes: usize, until: Instant) -> Result<SemaphorePermit<'_>, Refusal> {
+        in_time(self.room.acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)), until).await
+    }
+
+    /// # Errors
+    /// As of [`Gate::room`].
+    pub(super) async fn turn(&self, until: Instant) -> Result<SemaphorePermit<'_>, Refusal> {
+        in_time(self.turns.acquire(), until).await
     }
 
     /// The sources behind `/webhooks/<name>`: the one of that name, or all of that kind. Where a source has the
@@ -195,6 +211,15 @@ impl Gate {
             None => unknown(),
         })
     }
+}
+
+async fn in_time<'a>(
+    permit: impl Future<Output = Result<SemaphorePermit<'a>, AcquireError>>,
+    until: Instant,
+) -> Result<SemaphorePermit<'a>, Refusal> {
+    tokio::time::timeout_at(until, permit).await.ok().and_then(Result::ok).ok_or_else(|| {
+        Refusal::new(Code::Overloaded, "too many webhooks at a time; send it again").retry_after(1000)
+    })
 }
 
 pub(super) fn unknown() -> Refusal {

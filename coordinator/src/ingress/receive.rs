@@ -10,7 +10,6 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use metrics::Counter;
 use serde_json::{Value, json};
@@ -20,6 +19,7 @@ use skein_shared::slack::{self, Question, Said};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal, json, limits};
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
@@ -29,8 +29,7 @@ use super::gate::{Gate, Source, Taken, unknown};
 use super::provider::{Answer, COMMAND, Notice, Reading, is_at, sender};
 use crate::config::Provider;
 
-/// A sender that takes longer than this for its body is cut off. Shorter than others wait for their turn, so that those
-/// who dawdle keep nobody out.
+/// A sender that takes longer than this for its body is cut off.
 const BODY_TIME: Duration = Duration::from_secs(5);
 /// How much of a body that cannot be read is kept, bytes.
 const KEPT: usize = 256 * 1024;
@@ -156,10 +155,11 @@ async fn receive(gate: &Gate, name: &str, headers: &HeaderMap, body: Body) -> Re
     if gate.behind(name).is_empty() {
         return Err(unknown());
     }
-    let _turn = gate.turn().await?;
-    let body = read(body, gate.largest).await?;
+    let until = Gate::patience();
+    let (body, _room) = read(gate, body, until).await?;
     let delivery = Delivery { headers, body: &body, at: gate.intake.wall() };
     let source = gate.source_of(name, &delivery)?;
+    let _turn = gate.turn(until).await?;
     let read = match sender(source.provider).read(&delivery) {
         Ok(read) => read,
         Err(refusal) => {
@@ -282,15 +282,27 @@ pub(super) async fn set_aside(gate: &Gate, source: &Source, body: &[u8], refusal
     }
 }
 
-async fn read(body: Body, largest: usize) -> Result<Bytes, Refusal> {
-    let collected = tokio::time::timeout(BODY_TIME, Limited::new(body, largest).collect()).await;
-    match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(Refusal::new(Code::TooLarge, format!("the body is larger than {largest} bytes")))
-        }
-        Ok(Err(_)) => Err(Refusal::new(Code::InvalidArgument, "the body broke off")),
-        Err(_) => Err(Refusal::new(Code::WaitTimeout, "the body took too long to arrive")),
+/// Reads a body, for which there is room as long as the permit lives.
+async fn read(gate: &Gate, body: Body, until: Instant) -> Result<(Vec<u8>, SemaphorePermit<'_>), Refusal> {
+    let (mut body, mut deadline) = (Limited::new(body, gate.largest), Instant::now() + BODY_TIME);
+    let (mut read, mut room) = (Vec::new(), gate.room(0, until).await?);
+    loop {
+        let late = || Refusal::new(Code::WaitTimeout, "the body took too long to arrive");
+        let frame = tokio::time::timeout_at(deadline, body.frame()).await.map_err(|_| late())?;
+        let bytes = match frame {
+            None => return Ok((read, room)),
+            Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+            Some(Err(error)) if error.is::<LengthLimitError>() => {
+                let problem = format!("the body is larger than {} bytes", gate.largest);
+                return Err(Refusal::new(Code::TooLarge, problem));
+            }
+            Some(Err(_)) => return Err(Refusal::new(Code::InvalidArgument, "the body broke off")),
+        };
+        let waiting = Instant::now();
+        room.merge(gate.room(bytes.len(), until).await?);
+        // That was not the sender's doing.
+        deadline += waiting.elapsed();
+        read.extend_from_slice(&bytes);
     }
 }
 

@@ -122,7 +122,7 @@ async fn settle(gate: &Gate, source: &Source, kind: &str, payload: Value) -> Set
 }
 
 async fn receive(gate: &Gate, source: &Source, kind: &str, payload: Value) -> Result<Outcome, Refusal> {
-    let _turn = gate.turn().await?;
+    let _turn = gate.turn(Gate::patience()).await?;
     let body = payload.to_string();
     match from_socket(kind, payload) {
         Ok(Reading::Event(notice)) => take_in(gate, source, *notice).await,

@@ -3,15 +3,13 @@
 use serde_json::Value;
 use skein_shared::Refusal;
 
-use super::standard::{self, Headers, SIGNING};
+use super::standard::{self, HEADERS, SIGNING};
 use super::{Notice, Reading, Sender};
 use crate::ingress::context::{Context, text};
 use crate::ingress::delivery::{Delivery, invalid};
 use crate::ingress::signature::is_secret;
 
 const TOKEN: &str = "x-gitlab-token";
-const STANDARD: Headers =
-    Headers { id: "webhook-id", time: "webhook-timestamp", signatures: "webhook-signature" };
 
 pub(super) struct Gitlab;
 
@@ -19,7 +17,7 @@ impl Sender for Gitlab {
     /// A hook with a signing token signs; one with a secret token only shows it.
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
         match secret.strip_prefix(SIGNING.as_bytes()) {
-            Some(key) => standard::verify(delivery, &STANDARD, key),
+            Some(key) => standard::verify(delivery, &HEADERS, key),
             None if is_secret(secret, delivery.header(TOKEN).as_bytes()) => Ok(()),
             None => Err(format!("{TOKEN} is not the secret of this source; write the same into the hook")),
         }
@@ -32,7 +30,7 @@ impl Sender for Gitlab {
             return Err(invalid("the body has no `object_kind`, as GitLab's events have".to_owned()));
         };
         // Hooks that set off hooks share the id of the event, never that of the delivery.
-        let ids = [STANDARD.id, "idempotency-key", "x-gitlab-event-uuid"].map(|name| delivery.header(name));
+        let ids = [HEADERS.id, "idempotency-key", "x-gitlab-event-uuid"].map(|name| delivery.header(name));
         let id = ids.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
         Ok(Notice::of(id, &event, context(&event, &body), body))
     }

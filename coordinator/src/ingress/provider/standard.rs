@@ -10,6 +10,10 @@ use crate::ingress::signature::base64_hmac;
 /// What a signing token begins with.
 pub(super) const SIGNING: &str = "whsec_";
 
+/// By the names that the standard gives them.
+pub(super) const HEADERS: Headers =
+    Headers { id: "webhook-id", time: "webhook-timestamp", signatures: "webhook-signature" };
+
 /// The names of the headers.
 pub(super) struct Headers {
     pub id: &'static str,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::future::{AbortHandle, Abortable};
+use futures::future::{AbortHandle, AbortRegistration, Abortable};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
 use skein_proto::v1::forward_reply::Outcome;
@@ -77,7 +77,7 @@ impl UnderWay {
 struct Begun {
     number: u64,
     request: ForwardRequest,
-    registration: futures::future::AbortRegistration,
+    registration: AbortRegistration,
 }
 
 /// Begins whatever comes, until the stream ends.

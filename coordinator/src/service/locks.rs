@@ -87,13 +87,18 @@ impl Service {
             self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()?;
         // The instance may have ended on the way, and its locks with it: then this one came too late to be among
         // them. An end after this look finds the lock and releases it.
-        if let Err(ended) = self.require_live(who).await {
-            let reason = "its instance has ended".to_owned();
-            let release = Command::ReleaseAll { holder: who.instance.clone(), reason };
-            self.ask::<Lockspace>(&who.entity(Kind::Lockspace), release).await?;
-            return Err(ended);
+        match self.require_live(who).await {
+            Ok(()) => Ok(granted),
+            Err(ended) if ended.code == Code::Unauthenticated => {
+                let reason = "its instance has ended".to_owned();
+                let release = Command::ReleaseAll { holder: who.instance.clone(), reason };
+                self.ask::<Lockspace>(&who.entity(Kind::Lockspace), release).await?;
+                Err(ended)
+            }
+            // Nobody can say whether it has, and a run that lives keeps what it holds. This lock too: a repeat with the
+            // same key is told that it was granted, and another call of the run may have been told so meanwhile.
+            Err(unsure) => Err(taken_all_the_same(unsure)),
         }
-        Ok(granted)
     }
 
     /// Starts the time to live of the caller's own lock anew, with the lock's own time unless another is given.
@@ -192,6 +197,16 @@ impl Service {
     }
 }
 
+/// The lock was granted, and whether the run lives that was to have it could not be found out.
+fn taken_all_the_same(unsure: Refusal) -> Refusal {
+    let message = format!(
+        "the lock was granted, but whether your run goes on could not be looked at: {}; acquire it again, which \
+         refreshes it if it is yours, or release it",
+        unsure.message
+    );
+    Refusal { message, ..unsure }
+}
+
 /// As people read it: whole seconds are enough.
 fn spelt(age: Duration) -> String {
     humantime::format_duration(Duration::from_secs(age.as_secs())).to_string()
@@ -206,4 +221,38 @@ fn shown(who: &Principal, settings: &Settings) -> Value {
         "swarm": who.swarm, "perInstance": settings.locks_per_holder, "ttlMs": settings.default_ttl_ms,
         "maxTtlMs": settings.max_ttl_ms, "normalize": settings.normalize_keys,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::tests::{node, poison};
+
+    #[tokio::test]
+    async fn a_run_that_cannot_be_looked_at_keeps_all_its_locks() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let operator = Principal::named("boss", Role::Operator);
+        let wish = LockWish { locks_per_holder: Some(2), ..LockWish::default() };
+        service.configure_locks(&operator, Uuid::now_v7(), wish).await.unwrap();
+        let by_hand = Principal::named("worker", Role::Worker);
+        let take = async |who: &Principal, key: &str| {
+            service.acquire(who, Uuid::now_v7(), format!("file:///{key}"), None).await
+        };
+        take(&by_hand, "first").await.unwrap();
+
+        // Its agent cannot be asked whether the run lives.
+        poison(&node, by_hand.own_agent()).await;
+        let run = Principal { managed: true, ..by_hand.clone() };
+        for key in ["second", "first"] {
+            let unsure = take(&run, key).await.unwrap_err();
+            assert_ne!(unsure.code, Code::Unauthenticated, "{unsure}");
+            assert!(unsure.message.starts_with("the lock was granted, but"), "{unsure}");
+        }
+        let held = service.held_locks(&operator).await.unwrap();
+        let keys: Vec<_> = held.iter().map(|lock| lock.key.as_str()).collect();
+        assert_eq!(keys, ["file:///first", "file:///second"]);
+        assert!(held.iter().all(|lock| lock.holder == run.instance), "{held:?}");
+    }
 }

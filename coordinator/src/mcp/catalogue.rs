@@ -146,7 +146,7 @@ pub struct Tool {
     /// What it is called elsewhere: it is found and called by these too.
     pub aliases: &'static [&'static str],
     pub args: Args,
-    /// Null if it gives text alone.
+    /// Null if it gives text alone, or what it hands on may do so.
     pub output: Value,
     /// The list in its result, if it has one.
     pub list: Option<Rows>,
@@ -330,7 +330,8 @@ impl Tool {
         self
     }
 
-    /// Its result is text, and perhaps an image, for the model alone: nothing that a program could read.
+    /// Its result is text, and perhaps an image, for the model alone: nothing that a program could read. Or it is that of
+    /// another tool, of which the same may hold.
     #[must_use]
     pub fn text_alone(mut self) -> Self {
         self.output = Value::Null;

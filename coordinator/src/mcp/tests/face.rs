@@ -258,15 +258,22 @@ impl Face {
     }
 
     pub(super) async fn call_at(&self, path: &str, agent: &Agent, tool: &str, arguments: Value) -> Value {
+        // A finder hands on what another tool has said.
+        let speaks = match tool {
+            "tools_read" | "tools_call" => arguments["name"].as_str().unwrap_or(tool).to_owned(),
+            _ => tool.to_owned(),
+        };
         let params = json!({ "name": tool, "arguments": arguments });
         let (status, answer) = self.send(path, &agent.token, "tools/call", params).await;
         assert_eq!(status, StatusCode::OK, "{tool}: {answer}");
         let result = answer["result"].clone();
         if result["isError"] == false {
             let declared = catalogue().unwrap();
-            let schema = &declared.get(tool).unwrap().output;
-            jsonschema::validate(schema, &result["structuredContent"])
-                .unwrap_or_else(|error| panic!("{tool} breaks its own output schema: {error}"));
+            let schema = &declared.get(&speaks).unwrap().output;
+            if !schema.is_null() {
+                jsonschema::validate(schema, &result["structuredContent"])
+                    .unwrap_or_else(|error| panic!("{speaks} breaks its own output schema: {error}"));
+            }
         }
         result
     }

@@ -98,6 +98,23 @@ fn every_list_is_in_its_result() {
     assert!(lists >= 18, "{lists} lists");
 }
 
+/// A client that is shown an output schema takes no result without structured content.
+#[test]
+fn who_hands_on_what_may_be_text_alone_declares_no_output_schema() {
+    let catalogue = catalogue().unwrap();
+    for (finder, takes) in
+        [("tools_read", &[Effect::Read][..]), ("tools_call", &[Effect::Read, Effect::Write])]
+    {
+        let mut handed_on = catalogue.tools().filter(|tool| takes.contains(&tool.effect));
+        assert!(
+            handed_on.any(|tool| tool.output.is_null() && tool.toolset == Toolset::Scheduler),
+            "{finder}"
+        );
+        let listed = view::listed(catalogue.get(finder).unwrap(), Detail::Full);
+        assert!(listed.get("outputSchema").is_none(), "{finder}: {listed}");
+    }
+}
+
 /// The tools of a view as a model pays for them: name, description, annotations and input schema.
 fn paid_for(catalogue: &Catalogue, role: Role, view: &View) -> Vec<Value> {
     let tools: Vec<_> = catalogue.tools().collect();

@@ -51,6 +51,8 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::raw("tools_read", "Read with a tool", SKEIN, read)
             .core()
             .reads()
+            // What it hands on may be text alone, and a client takes no such result from a tool with an output schema.
+            .text_alone()
             .about(
                 "Call a reading tool by its name.",
                 "A tool that changes something is refused: use tools_call.",
@@ -61,6 +63,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .core()
             .writes(Right::Read)
             .destructive()
+            .text_alone()
             .about("Call any tool by its name.", "The same rules hold as for a direct call.")
             .found_by("invoke run execute deferred by name")
             .args(target()),

@@ -417,6 +417,19 @@ async fn a_page_is_sent_anew_when_the_swarm_has_changed() {
 }
 
 #[tokio::test]
+async fn what_calls_brought_is_shown_to_operators_alone() {
+    let bed = Bed::new();
+    let boss = crate::auth::Principal::named("boss", Role::Worker);
+    let refused = bed.service.call_agent(&boss, Uuid::now_v7(), "boss", "go on".to_owned()).await;
+    assert_eq!(refused.unwrap_err().code, skein_shared::Code::SelfCall);
+    for (role, is_shown) in [(Role::Operator, true), (Role::Observer, false)] {
+        let page = bed.get("/console/default/calls", &bed.session(role).await).await;
+        assert!(page.text.contains("<b>boss</b>"), "{role}: {}", page.text);
+        assert_eq!(page.text.contains("self_call"), is_shown, "{role}: {}", page.text);
+    }
+}
+
+#[tokio::test]
 async fn an_empty_swarm_says_what_to_do_next() {
     let bed = Bed::new();
     let operator = bed.session(Role::Operator).await;

@@ -135,6 +135,14 @@ fn long_fields(view: &str) -> &'static [&'static str] {
     }
 }
 
+/// What the caller is not shown of a row: what calls brought is their own agents' to see, by `check_call`, and the operators'.
+fn private_fields(view: &str, who: &Principal) -> &'static [&'static str] {
+    match view {
+        "calls" if !policy::may(who, Right::Administer) => &["returnValue", "errorMessage"],
+        _ => &[],
+    }
+}
+
 /// Each order ends with a field that tells each document from each, so that a list can go on where another ended.
 fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
     let newest = |field, id| Ok::<_, Refusal>(vec![Order::descending(field)?, Order::ascending(id)?]);
@@ -195,7 +203,7 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         }
     };
     query.order = order;
-    query.without =
-        long_fields(view).iter().map(|field| FieldPath::parse(field)).collect::<Result<_, _>>()?;
+    let without = long_fields(view).iter().chain(private_fields(view, who));
+    query.without = without.map(|field| FieldPath::parse(field)).collect::<Result<_, _>>()?;
     Ok(query)
 }

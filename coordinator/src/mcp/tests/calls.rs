@@ -92,15 +92,44 @@ async fn calls_that_are_refused_are_listed_with_the_reason() {
     }
     // A question that was wrong is no call.
     face.call(&lead, "call_agent", call_of("no name")).await;
-    let who = face.access.identify(&lead.token).await.unwrap();
-    let calls = views::Wanted { view: "calls", ..views::Wanted::default() };
-    let listed = face.service.rows(&who, calls).await.unwrap().rows;
+    let listed = listed_for(&face, &face.agent("operator", Role::Operator)).await;
     let said = |row: &Value| row["errorMessage"].as_str().unwrap().split(':').next().unwrap().to_owned();
     let mut told: Vec<_> = listed.iter().map(|row| (row["targetAgent"].clone(), said(row))).collect();
     told.sort_by_key(|(target, _)| target.to_string());
     let expected = [("lead", "self_call"), ("nobody", "not_found"), ("off", "disabled")];
     assert_eq!(told, expected.map(|(target, code)| (json!(target), code.to_owned())));
     assert!(listed.iter().all(|row| row["status"] == "error" && row["callerAgent"] == "lead"), "{listed:?}");
+}
+
+/// The calls of the swarm, as they are listed for somebody.
+async fn listed_for(face: &Face, agent: &Agent) -> Vec<Value> {
+    let who = face.access.identify(&agent.token).await.unwrap();
+    let calls = views::Wanted { view: "calls", ..views::Wanted::default() };
+    face.service.rows(&who, calls).await.unwrap().rows
+}
+
+#[tokio::test]
+async fn what_calls_brought_is_listed_for_operators_alone() {
+    let (face, lead, worker) = swarm().await;
+    face.facts(&worker, "set_status", json!({ "text": "here" })).await;
+    face.facts(&lead, "call_agent", call_of("worker")).await;
+    face.facts(&worker, "wait_for_trigger", json!({ "type": "agent_trigger" })).await;
+    face.facts(&worker, "return_value", json!({ "value": "secret plan" })).await;
+    rejected(&face, &lead, "nobody").await;
+
+    let operator = listed_for(&face, &face.agent("operator", Role::Operator)).await;
+    let mut fields: Vec<_> = operator.iter().map(|row| (&row["status"], &row["returnValue"])).collect();
+    fields.sort_by_key(|(status, _)| status.to_string());
+    assert_eq!(fields, [(&json!("completed"), &json!("secret plan")), (&json!("error"), &Value::Null)]);
+    assert!(operator.iter().any(|row| row["errorMessage"].is_string()), "{operator:?}");
+    for reader in [&lead, &worker, &face.agent("observer", Role::Observer)] {
+        let rows = listed_for(&face, reader).await;
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        for row in rows {
+            let row = row.as_object().unwrap();
+            assert!(!row.contains_key("returnValue") && !row.contains_key("errorMessage"), "{row:?}");
+        }
+    }
 }
 
 #[tokio::test]

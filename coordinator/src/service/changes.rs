@@ -7,14 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skein_shared::Refusal;
 use skein_shared::id::Kind;
+use skein_shared::{Refusal, uri};
+use uuid::Uuid;
 
 use super::Service;
 use super::lists::unreadable;
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
-use crate::projection::Event;
+use crate::projection::{Event, Filter, Query, Test};
 
 /// Something that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +74,7 @@ pub struct Changes {
 pub struct Awaited {
     /// Empty for all.
     pub topics: BTreeSet<Topic>,
-    /// Only changes of these tasks, calls, channels, locks, questions; empty for all.
+    /// Only changes of these tasks, calls, channels, locks, questions, however they are spelt; empty for all.
     pub subjects: BTreeSet<String>,
     /// `None` begins now.
     pub cursor: Option<u64>,
@@ -96,6 +97,7 @@ impl Service {
         patience: Duration,
     ) -> Result<Changes, Refusal> {
         policy::require(who, Right::Read)?;
+        let awaited = Awaited { subjects: self.in_all_spellings(who, &awaited).await?, ..awaited };
         let topics = wake_topics(who, &awaited);
         let position = Mutex::new(awaited.cursor);
         let at = || position.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,6 +116,32 @@ impl Service {
         let found = self.until(who, topics, patience, look).await?;
         let cursor = at().unwrap_or_default();
         Ok(Changes { timed_out: found.is_none(), changed: found.unwrap_or_default(), cursor })
+    }
+
+    /// The subjects as they were given, and as events name them: a lock by the canonical form of its URI, an id in lower
+    /// case, a channel by its id.
+    async fn in_all_spellings(
+        &self,
+        who: &Principal,
+        awaited: &Awaited,
+    ) -> Result<BTreeSet<String>, Refusal> {
+        let mut subjects = awaited.subjects.clone();
+        let mut names = Vec::new();
+        for given in &awaited.subjects {
+            if let Ok(id) = Uuid::try_parse(given) {
+                subjects.insert(id.to_string());
+            } else {
+                subjects.extend(uri::canonical(given).ok());
+                names.push(json!(given));
+            }
+        }
+        if !names.is_empty() && awaited.wants(Topic::Messages) {
+            let mut query = Query::new(&who.swarm, Kind::Channels, "channel");
+            query.filters = vec![Filter::new("name", Test::In(names))?];
+            let channels = self.list(&who.entity(Kind::Channels), query).await?.rows;
+            subjects.extend(channels.iter().filter_map(|channel| channel["id"].as_str().map(str::to_owned)));
+        }
+        Ok(subjects)
     }
 
     /// Events of interest after a position, and the position of the last one looked at.
@@ -193,10 +221,10 @@ mod tests {
     use std::sync::Arc;
 
     use futures::future::BoxFuture;
+    use skein_shared::channels::Type;
     use skein_shared::id::EntityKey;
     use skein_shared::pool::{self, Pool};
     use skein_shared::triggers;
-    use uuid::Uuid;
 
     use super::*;
     use crate::auth::Role;
@@ -205,6 +233,7 @@ mod tests {
     use crate::projection::Projection;
     use crate::service::messages::Draft;
     use crate::service::swarm::Introduction;
+    use crate::service::tasks::Action;
     use crate::service::waits::Wish;
     use crate::store::memory::Memory;
 
@@ -341,6 +370,65 @@ mod tests {
         )
         .await;
         assert_eq!(seen[0]["topic"], "triggers");
+    }
+
+    /// Somebody waits, and for what happens from here on.
+    async fn waited_for(service: &Service) {
+        while service.entities.hub().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_waited_for_is_known_in_whatever_spelling() {
+        let world = world();
+        let (service, other, who) = (&world.service, agent("other"), agent("waiter"));
+        let operator = Principal::named("boss", Role::Operator);
+        join(service, &other).await;
+        let builds = "builds".to_owned();
+        let channel = service.create_channel(&other, Uuid::now_v7(), builds, None, Type::Public, Vec::new());
+        let channel = channel.await.unwrap()["id"].as_str().unwrap().to_owned();
+        let task = create(service, "new".to_owned()).await;
+        let id = Uuid::try_parse(&task).unwrap();
+        let begin = service.wait(&who, all_of(Topic::Tasks, None), Duration::ZERO).await.unwrap();
+        let happenings: [(String, String, BoxFuture<'_, ()>); 3] = [
+            (
+                "FILE:///a/./b/".to_owned(),
+                "file:///a/b".to_owned(),
+                Box::pin(async {
+                    waited_for(service).await;
+                    service.acquire(&other, Uuid::now_v7(), "file:///a/b".to_owned(), None).await.unwrap();
+                }),
+            ),
+            (
+                "builds".to_owned(),
+                channel.clone(),
+                Box::pin(async {
+                    waited_for(service).await;
+                    let draft =
+                        Draft { channel: Some(channel), content: "done".to_owned(), ..Draft::default() };
+                    service.post_message(&other, Uuid::now_v7(), draft).await.unwrap();
+                }),
+            ),
+            (
+                task.to_uppercase(),
+                task,
+                Box::pin(async {
+                    waited_for(service).await;
+                    let cancel = Action::Cancel { reason: None };
+                    service.act(&operator, Uuid::now_v7(), id, cancel).await.unwrap();
+                }),
+            ),
+        ];
+        for (spelling, id, happen) in happenings {
+            let subjects = BTreeSet::from([spelling]);
+            let awaited =
+                Awaited { topics: BTreeSet::new(), subjects, cursor: Some(begin.cursor), limit: 50 };
+            let wait = Box::pin(service.wait(&who, awaited, HOUR));
+            let both = async { futures::join!(wait, happen).0.unwrap() };
+            let seen = tokio::time::timeout(Duration::from_secs(60), both).await;
+            assert_eq!(seen.expect("nothing woke the wait").changed[0]["id"], json!(id));
+        }
     }
 
     #[tokio::test]

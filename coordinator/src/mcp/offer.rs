@@ -1,7 +1,9 @@
 //! What a face has to offer besides its tools: prompts, documents, and work that goes on after an answer.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -13,6 +15,9 @@ use super::client::Questions;
 use super::content::{Content, Document};
 use super::dispatch::Context;
 use super::job::Job;
+
+/// Between two questions after what nobody can say for now.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// A prompt as it is listed.
 #[derive(Clone, Debug)]
@@ -135,4 +140,46 @@ pub fn no_prompt(name: &str, known: &[&str]) -> Refusal {
         known => format!("there is no prompt `{shown}`; there are {}", known.join(", ")),
     };
     Refusal::new(Code::NotFound, problem)
+}
+
+/// Asks until somebody can say it; nothing if it is refused for good. Whoever watches something shall not lose sight of it
+/// because its node was away for a moment.
+pub async fn once_it_can_be_said<T, F, R>(mut ask: F) -> Option<T>
+where
+    F: FnMut() -> R,
+    R: Future<Output = Result<T, Refusal>>,
+{
+    loop {
+        match ask().await {
+            Ok(said) => return Some(said),
+            Err(refusal) if refusal.code.is_passing() => {
+                let pause = refusal.retry_after_ms.map_or(PAUSE, Duration::from_millis);
+                tokio::time::sleep(pause.max(PAUSE)).await;
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_said_for_now_is_asked_for_again() {
+        let asked = async |answers: Vec<Result<u8, Code>>| {
+            let mut answers = answers.into_iter();
+            let said = once_it_can_be_said(|| {
+                let next = answers.next().expect("it was asked once more");
+                async move { next.map_err(|code| Refusal::new(code, "no")) }
+            });
+            let said = said.await;
+            (said, answers.len())
+        };
+        let passing = [Err(Code::Unavailable), Err(Code::NotOwner), Ok(1), Ok(2)];
+        assert_eq!(asked(passing.to_vec()).await, (Some(1), 1));
+        for code in [Code::NotFound, Code::Forbidden, Code::Unauthenticated] {
+            assert_eq!(asked(vec![Err(code), Ok(1)]).await, (None, 1));
+        }
+    }
 }

@@ -20,7 +20,7 @@ use super::client::Client;
 use super::content::Document;
 use super::dispatch::{self, Context};
 use super::job::{Job, State};
-use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written};
+use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written, once_it_can_be_said};
 use crate::service::things::{Line, Sort, Thing};
 
 const JSON: &str = "application/json";
@@ -173,10 +173,11 @@ impl Offer for Product {
         stream::unfold((caller, None), |(caller, seen)| async move {
             let seen: Vec<Line> = match seen {
                 Some(seen) => seen,
-                None => caller.service.lines(&caller.who, None).await.ok()?.0,
+                None => once_it_can_be_said(|| caller.service.lines(&caller.who, None)).await?.0,
             };
             loop {
-                if let Some(now) = caller.service.lines_anew(&caller.who, &seen, LOOK).await.ok()? {
+                let anew = once_it_can_be_said(|| caller.service.lines_anew(&caller.who, &seen, LOOK));
+                if let Some(now) = anew.await? {
                     tokio::time::sleep(CALM).await;
                     return Some((List::Documents, (caller, Some(now))));
                 }

@@ -20,7 +20,7 @@ use super::wire;
 use crate::auth::Credential;
 use crate::mcp::content::Document;
 use crate::mcp::dispatch::Context;
-use crate::mcp::offer::{List, Offer};
+use crate::mcp::offer::{List, Offer, once_it_can_be_said};
 use crate::service::access::Access;
 
 /// Documents that one client may have watched at a time.
@@ -122,12 +122,12 @@ fn updates(
     stream::unfold((offer, caller, uri, seen), |(offer, caller, uri, seen)| async move {
         let (seen, again) = match seen {
             Some(seen) => (seen, true),
-            None => (offer.read(&caller, &uri).await.ok()?, false),
+            None => (once_it_can_be_said(|| offer.read(&caller, &uri)).await?, false),
         };
         if again {
             tokio::time::sleep(CALM).await;
         }
-        let now = offer.changed(&caller, &uri, &seen).await.ok()?;
+        let now = once_it_can_be_said(|| offer.changed(&caller, &uri, &seen)).await?;
         Some((Change::At(uri.clone()), (offer, caller, uri, Some(now))))
     })
     .boxed()

@@ -328,6 +328,7 @@ async fn operators_answer_what_agents_ask() {
         open_for: None,
         at_work: None,
         lead: None,
+        denied: None,
     };
     let (one, other) = (bed.question(ask(&[HOSTILE, "blue"])).await, bed.question(ask(&[])).await);
     let (operator, observer) = (bed.session(Role::Operator).await, bed.session(Role::Observer).await);

@@ -67,12 +67,13 @@ impl Service {
             agent: who.agent,
             name: asker["name"].as_str().unwrap_or(who.agent_name.as_str()).to_owned(),
             instance: who.instance.clone(),
-            task: self.own_task(who, draft.task).await?,
+            task: draft.task,
             question: draft.question,
             choices: draft.choices,
             open_for: draft.open_for,
             at_work: self.only_task_at_work(who).await?,
             lead,
+            denied: self.why_it_cannot_wait(who, draft.task).await?,
         };
         let entity = who.entity(Kind::Questions);
         let command = Command::Ask(Box::new(ask));
@@ -218,14 +219,22 @@ impl Service {
         Ok(lead.first().and_then(|lead| Uuid::try_parse(lead["id"].as_str()?).ok()))
     }
 
-    /// The task that was named, which has to be the caller's.
-    async fn own_task(&self, who: &Principal, task: Option<Uuid>) -> Result<Option<Uuid>, Refusal> {
+    /// The task that was named has to be the caller's.
+    async fn why_it_cannot_wait(
+        &self,
+        who: &Principal,
+        task: Option<Uuid>,
+    ) -> Result<Option<Refusal>, Refusal> {
         let Some(id) = task else { return Ok(None) };
-        if self.known_task(who, id).await?["agentId"] == json!(who.agent) {
-            return Ok(task);
+        let task = match self.known_task(who, id).await {
+            Err(refusal) if refusal.code == Code::NotFound => return Ok(Some(refusal)),
+            task => task?,
+        };
+        if task["agentId"] == json!(who.agent) {
+            return Ok(None);
         }
         let problem = format!("task {id} is not yours; name one that you work on, or none");
-        Err(Refusal::new(Code::Forbidden, problem))
+        Ok(Some(Refusal::new(Code::Forbidden, problem)))
     }
 
     async fn only_task_at_work(&self, who: &Principal) -> Result<Option<Uuid>, Refusal> {

@@ -392,10 +392,14 @@ impl Service {
         Ok(Fact { task, outcome, agent })
     }
 
-    /// An epic gives its tasks a tag and its repository.
+    /// An epic gives its tasks a tag and its repository. Of one that is not there a task learns no name: the pool refuses
+    /// it then, unless it has answered the same request while the epic was there.
     async fn inherit_epic(&self, who: &Principal, spec: &mut TaskSpec) -> Result<(), Refusal> {
         let Some(epic) = spec.epic else { return Ok(()) };
-        let (_, body) = self.find_epic(who, Which::Id(epic)).await?;
+        let body = match self.find_epic(who, Which::Id(epic)).await {
+            Err(refusal) if refusal.code == Code::NotFound => return Ok(()),
+            found => found?.1,
+        };
         spec.epic_name = body["name"].as_str().map(str::to_owned);
         if let Some(repo) = body.get("githubRepo").filter(|repo| repo.is_string()) {
             spec.context.entry("githubRepo").or_insert_with(|| repo.clone());

@@ -103,11 +103,11 @@ impl Entity for Agent {
         Command::Tick
     }
 
-    /// A repeated call finds the caller told of the first one.
+    /// A repeated call finds the caller told of the first one, and it may serve others by then than it did.
     fn asked(command: &Command) -> Option<Command> {
-        let Command::Call { noted: true, call, caller, context } = command else { return None };
-        let (call, caller, context) = (*call, caller.clone(), context.clone());
-        Some(Command::Call { call, caller, context, noted: false })
+        let Command::Call { call, caller, context, .. } = command else { return None };
+        let caller = Caller { chain: Vec::new(), ..caller.clone() };
+        Some(Command::Call { call: *call, caller, context: context.clone(), noted: false })
     }
 
     fn subject(event: &Event) -> Option<String> {

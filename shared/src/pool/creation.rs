@@ -42,7 +42,7 @@ pub struct TaskSpec {
     pub parent: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epic: Option<Uuid>,
-    /// The epic's name, for the tag `epic:<name>`.
+    /// The epic's name, for the tag `epic:<name>`; none of an epic that is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epic_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -44,7 +44,7 @@ impl Entity for Questions {
         let mut asked = command.clone();
         match &mut asked {
             Command::Ask(ask) => {
-                (ask.at_work, ask.lead) = (None, None);
+                (ask.at_work, ask.lead, ask.denied) = (None, None, None);
                 ask.name.clear();
             }
             Command::Answer { by, .. } | Command::Decline { by, .. } => {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::caller::Caller;
+use crate::code::Refusal;
 use crate::id::InstanceId;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +57,10 @@ pub struct Ask {
     /// Whom to tell of it: the lead, unless it asks itself. The service looks it up.
     #[serde(default)]
     pub lead: Option<Uuid>,
+    /// Why the task that is named cannot wait for the answer. The service looks it up; a question that was asked before
+    /// is answered all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denied: Option<Refusal>,
 }
 
 /// Who answers.

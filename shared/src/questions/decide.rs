@@ -64,6 +64,9 @@ pub(super) fn decide(
 impl Questions {
     fn ask(&self, ask: &Ask, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         check(ask)?;
+        if let Some(denied) = &ask.denied {
+            return Err(denied.clone());
+        }
         let own = self.open.values().filter(|open| open.agent == ask.agent).count();
         if own >= QUESTIONS_OPEN_AGENT {
             return Err(Refusal::new(

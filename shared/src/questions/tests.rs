@@ -34,6 +34,7 @@ fn colour(asker: u128) -> Ask {
         open_for: None,
         at_work: None,
         lead: Some(agent(LEAD)),
+        denied: None,
     }
 }
 
@@ -167,7 +168,10 @@ fn a_question_is_of_the_task_that_it_names_or_of_the_only_one_at_work() {
     assert_eq!(bench.entity.topics(&event), [id(&named).to_string(), agent(6).to_string()]);
     // What was looked up is no part of the request.
     let first = Command::Ask(Box::new(colour(1)));
-    let again = Command::Ask(Box::new(Ask { at_work: Some(agent(5)), lead: None, ..colour(1) }));
+    let denied = Some(Refusal::new(Code::Forbidden, "the task is not yours"));
+    let again = Ask { at_work: Some(agent(5)), lead: None, denied, ..colour(1) };
+    assert_eq!(ask(&mut bench, again.clone()).unwrap_err().code, Code::Forbidden);
+    let again = Command::Ask(Box::new(again));
     assert_eq!(Questions::asked(&first), Questions::asked(&again));
 }
 

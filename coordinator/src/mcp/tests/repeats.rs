@@ -155,3 +155,48 @@ async fn a_call_through_the_finder_keeps_its_key() {
     let other = face.call(&lead, "tools_call", call("wait")).await;
     assert_eq!(other["structuredContent"]["code"], "idempotency_key_reused", "{other}");
 }
+
+#[tokio::test]
+async fn a_repeat_is_answered_though_what_it_named_has_gone_since() {
+    let (face, lead, worker) = swarm().await;
+    let keyed = |mut arguments: Value, key: &str| {
+        arguments["idempotency_key"] = json!(key);
+        arguments
+    };
+    let epic = face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let epic = epic["epic"]["id"].clone();
+    let fly = json!({ "task": "fly", "epicId": epic });
+    let sent = face.facts(&lead, "send-task", keyed(fly.clone(), "first")).await["task"]["id"].clone();
+    face.facts(&worker, "task-action", json!({ "action": "claim", "taskId": sent })).await;
+    let where_to = json!({ "question": "Where to?", "task_id": sent });
+    let asked =
+        face.facts(&worker, "ask_human", keyed(where_to.clone(), "first")).await["question_id"].clone();
+
+    face.facts(&lead, "delete-epic", json!({ "epicId": epic })).await;
+    face.facts(&worker, "task-action", json!({ "action": "release", "taskId": sent })).await;
+    let again = face.facts(&lead, "send-task", keyed(fly.clone(), "first")).await;
+    assert_eq!(again["task"]["id"], sent, "{again}");
+    let again = face.facts(&worker, "ask_human", keyed(where_to.clone(), "first")).await;
+    assert_eq!(again["question_id"], asked, "{again}");
+    // What is asked for the first time is refused.
+    let refused = face.call(&lead, "send-task", keyed(fly, "second")).await;
+    assert_eq!(refused["structuredContent"]["code"], "not_found", "{refused}");
+    let refused = face.call(&worker, "ask_human", keyed(where_to, "second")).await;
+    assert_eq!(refused["structuredContent"]["code"], "forbidden", "{refused}");
+}
+
+#[tokio::test]
+async fn a_repeated_call_is_the_same_whomever_its_caller_served_then() {
+    let (face, lead, worker) = swarm().await;
+    face.facts(&worker, "set_status", json!({ "text": "here" })).await;
+    face.define("other", agent::Definition::default()).await;
+    face.facts(&lead, "call_agent", json!({ "target_agent": "worker", "context": "go on" })).await;
+    face.facts(&worker, "wait_for_trigger", json!({ "type": "agent_trigger" })).await;
+    let call = json!({ "target_agent": "other", "context": "sum", "idempotency_key": "once" });
+    let first = face.facts(&worker, "call_agent", call.clone()).await;
+    assert!(first["call_id"].is_string(), "{first}");
+    // With the value it is done with the call that it served.
+    face.facts(&worker, "return_value", json!({ "value": "done" })).await;
+    let second = face.facts(&worker, "call_agent", call).await;
+    assert_eq!(first["call_id"], second["call_id"], "{second}");
+}

@@ -300,19 +300,21 @@ fn a_caller_that_has_noted_whom_it_calls_is_told_only_if_it_may_have_ended_since
     assert_eq!(told(3, "lead-0000000a", true), ["note_callee"], "its runner may have reported its end");
 }
 
-/// The digest of a request is taken of its JSON, and a repeat may come to a newer build or find the caller told.
+/// The digest of a request is taken of its JSON, and a repeat may come to a newer build, or find the caller told or with
+/// other callers of its own.
 #[test]
-fn a_call_is_the_same_request_whether_the_caller_is_noted() {
-    let call = |noted| Command::Call {
+fn a_call_is_the_same_request_whether_the_caller_is_noted_and_whomever_it_serves() {
+    let call = |noted, chain: &[&str]| Command::Call {
         call: id(1),
-        caller: caller("lead", &[]),
+        caller: caller("lead", chain),
         context: "do it".to_owned(),
         noted,
     };
-    let (new, noted) = (serde_json::to_value(call(false)).unwrap(), Agent::asked(&call(true)).unwrap());
-    assert_eq!(serde_json::to_value(noted).unwrap(), new);
+    let new = serde_json::to_value(call(false, &[])).unwrap();
+    for later in [call(false, &[]), call(true, &[]), call(false, &["boss"]), call(true, &["boss", "owner"])] {
+        assert_eq!(serde_json::to_value(Agent::asked(&later).unwrap()).unwrap(), new);
+    }
     assert_eq!(new["call"].as_object().unwrap().keys().collect::<Vec<_>>(), ["call", "caller", "context"]);
-    assert!(Agent::asked(&call(false)).is_none());
 }
 
 #[test]

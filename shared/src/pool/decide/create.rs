@@ -28,6 +28,7 @@ impl Pool {
     pub(super) fn decide_create(&self, create: &Create, ctx: &mut Ctx) -> Answer {
         let spec = &create.spec;
         require_shape(spec)?;
+        require_epic(spec)?;
         let delegation = !matches!(create.rules, Rules::Plain);
         if delegation && named(create.target).is_some_and(|agent| create.by == Some(agent)) {
             return Err(Refusal::new(
@@ -251,6 +252,17 @@ fn warnings(created: &Created, create: &Create) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// The service tells the name of every epic that is there.
+fn require_epic(spec: &TaskSpec) -> Result<(), Refusal> {
+    match spec.epic.filter(|_| spec.epic_name.is_none()) {
+        None => Ok(()),
+        Some(epic) => Err(Refusal::new(
+            Code::NotFound,
+            format!("epicId: there is no epic {epic}; list-epics shows those there are"),
+        )),
+    }
 }
 
 fn require_shape(spec: &TaskSpec) -> Result<(), Refusal> {

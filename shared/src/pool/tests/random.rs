@@ -89,6 +89,7 @@ impl Run {
                     depends_on,
                     tags: (0..text.len() % 3).map(|tag| format!("t{tag}")).collect(),
                     epic: (*priority == 1).then(|| Uuid::from_u128(7)),
+                    epic_name: (*priority == 1).then(|| "Launch".to_owned()),
                     ..TaskSpec::new(text)
                 };
                 let whom = Some(agent(*whom));

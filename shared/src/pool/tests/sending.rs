@@ -37,6 +37,19 @@ fn a_task_shows_the_task_shape() {
 }
 
 #[test]
+fn a_task_of_an_epic_that_is_not_there_is_refused() {
+    let mut swarm = Swarm::new();
+    let mut create = send(LEAD, "write docs", Target::Pool);
+    create.spec.epic = Some(Uuid::from_u128(7));
+    assert_eq!(swarm.refused(command(&create)), Code::NotFound);
+    let refused = serde_json::to_value(Pool::asked(&command(&create))).unwrap();
+    create.spec.epic_name = Some("Launch".to_owned());
+    let made = serde_json::to_value(Pool::asked(&command(&create))).unwrap();
+    assert_eq!(made, refused, "a repeat is the same request though the epic has gone");
+    created(swarm.run(command(&create)));
+}
+
+#[test]
 fn targets_are_checked_in_order() {
     let mut swarm = Swarm::new();
     let assign = |agent| Target::Assign { agent: Some(agent) };

@@ -44,6 +44,12 @@ impl Principal {
         }
     }
 
+    /// The same caller at an address with this view: where that only reads, the caller does no more.
+    #[must_use]
+    pub fn at(self, view: &View) -> Self {
+        if view.readonly { Self { view: Some(view.clone()), ..self } } else { self }
+    }
+
     /// The key of one of the swarm's singletons.
     pub fn entity(&self, kind: Kind) -> EntityKey {
         EntityKey::of(kind, &self.swarm)

@@ -193,14 +193,15 @@ fn permit(tool: &Tool, who: &Principal, view: &View) -> Result<(), Refusal> {
 
 /// Whether whoever asks may change something by `what`, at the address that was asked.
 pub(super) fn require_writable(what: &str, who: &Principal, view: &View) -> Result<(), Refusal> {
-    policy::require_writable(who)?;
-    match view.readonly {
-        true => Err(Refusal::new(
+    if view.readonly {
+        return Err(Refusal::new(
             Code::Forbidden,
-            format!("{what} changes something, and this address only reads; use it without /readonly"),
-        )),
-        false => Ok(()),
+            format!(
+                "{what} changes something, and this address or token may only read; use an address without /readonly, and a token without the readonly view"
+            ),
+        ));
     }
+    policy::require_writable(who)
 }
 
 /// Nobody can call what does not exist: name what comes near.

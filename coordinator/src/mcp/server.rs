@@ -311,7 +311,7 @@ impl Facade {
         let (credential, delivery) = (caller.credential.clone(), caller.delivery.clone());
         let context = self.context(caller, client, progress);
         let who = context.who.clone();
-        let may_take = !context.view.readonly && policy::require_writable(&who).is_ok();
+        let may_take = policy::require_writable(&who).is_ok();
         let reply = tokio::select! {
             // Most calls are over at once, and need no place among those who hear of the end.
             biased;
@@ -335,7 +335,7 @@ impl Facade {
         Context {
             service: self.service.clone(),
             catalogue: Arc::clone(self.offer.tools()),
-            who: caller.who,
+            who: caller.who.at(&caller.view),
             view: caller.view,
             key: caller.key,
             progress,

@@ -224,8 +224,8 @@ impl Service {
     }
 
     /// Runs of runners are known to their agent before they start; a hand-made token is made known to it when it
-    /// turns out that it is not. To ask again for the same change is safe: what is refused decided nothing, and
-    /// no refusal is kept as an answer.
+    /// turns out that it is not, unless it may only read. To ask again for the same change is safe: what is refused
+    /// decided nothing, and no refusal is kept as an answer.
     async fn known<F>(
         &self,
         who: &Principal,
@@ -235,7 +235,7 @@ impl Service {
     where
         F: Future<Output = Result<Reply, Refusal>>,
     {
-        if who.managed {
+        if who.managed || policy::require_writable(who).is_err() {
             return ask(command).await;
         }
         match ask(command.clone()).await {

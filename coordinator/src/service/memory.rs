@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use skein_shared::id::{Kind, derived};
 use skein_shared::memory::{self, Command, Memory, Model, NULLABLE, Remember, Reply, Scope, Source, Vector};
 use skein_shared::{Code, Refusal, wire};
+use tracing::debug;
 use uuid::Uuid;
 
 use super::lists::List;
@@ -100,9 +101,13 @@ impl Service {
                 format!("there is no memory {memory} that you may read; memory-search finds them"),
             ));
         };
-        // Noting the time of the read is a change, which those who may only look do not make.
-        if policy::may(who, Right::Work) && policy::require_writable(who).is_ok() {
-            self.change::<Memory>(&key, request, Command::Touch { memory }).await?;
+        // Noting the time of the read is a change, which those who may only look do not make. What was read is read,
+        // whether it could be noted or not.
+        if policy::may(who, Right::Work)
+            && policy::require_writable(who).is_ok()
+            && let Err(problem) = self.change::<Memory>(&key, request, Command::Touch { memory }).await
+        {
+            debug!(problem = %problem.message, "when a memory was read is not noted");
         }
         Ok(shape(body))
     }
@@ -175,4 +180,39 @@ fn is_visible(who: &Principal, body: &Value) -> bool {
 
 fn shape(body: Value) -> Value {
     wire::shown(body, &NULLABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::tests::node;
+    use crate::store::memory::Fault;
+
+    #[tokio::test]
+    async fn a_memory_is_read_though_that_cannot_be_noted() {
+        let node = node();
+        let (service, who) = (Service::new(node.entities.clone()), Principal::named("worker", Role::Worker));
+        let learning = Remember {
+            id: None,
+            agent: Some(who.agent),
+            scope: Scope::Agent,
+            name: "bridges".to_owned(),
+            content: "they swing".to_owned(),
+            summary: None,
+            source: Source::Manual,
+            source_task: None,
+            source_path: None,
+            tags: Vec::new(),
+            chunk_index: 0,
+            total_chunks: 1,
+        };
+        let memory = service.learn(&who, Uuid::now_v7(), learning).await.unwrap().memory;
+        node.store.contents().faults().push(Fault::Refused);
+        let read = service.get_memory(&who, Uuid::now_v7(), memory).await.unwrap();
+        assert_eq!(read["content"], "they swing", "{read}");
+        let touch = Command::Touch { memory };
+        let noted = service.change::<Memory>(&who.entity(Kind::Memory), Uuid::now_v7(), touch).await;
+        assert!(noted.is_ok(), "the note of the read was to fail: {noted:?}");
+    }
 }

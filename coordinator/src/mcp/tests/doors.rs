@@ -1,5 +1,6 @@
 //! Who is let in, with what.
 
+use futures::FutureExt;
 use skein_shared::access::Of;
 use skein_shared::limits;
 
@@ -107,6 +108,37 @@ async fn a_view_shows_its_toolset_and_readonly_only_reads() {
     let hidden = json!({ "name": "send-task", "arguments": { "task": "x" } });
     let refused = face.call_at("/mcp/full/readonly", &lead, "tools_call", hidden).await;
     assert_eq!(refused["structuredContent"]["code"], "forbidden");
+}
+
+#[tokio::test]
+async fn what_is_read_at_an_address_that_only_reads_is_not_noted() {
+    let (face, lead, worker) = swarm().await;
+    let learning = json!({ "agentId": worker.id, "learning": "so it is", "category": "best-practice" });
+    let memory = face.facts(&lead, "inject-learning", learning).await["memoryId"].clone();
+    let mut noted = face.service.entities().hub().subscribe(memory.as_str().unwrap());
+    let get = json!({ "memoryId": memory });
+    let read = face.call_at("/mcp/full/readonly", &worker, "memory-get", get.clone()).await;
+    assert_eq!(read["structuredContent"]["memory"]["id"], memory, "{read}");
+    assert!(noted.changed().now_or_never().is_none(), "the read was noted");
+    face.facts(&worker, "memory-get", get).await;
+    tokio::time::timeout(Duration::from_secs(10), noted.changed()).await.expect("the read is not noted");
+
+    // An agent hears of a hand-made instance when that does something, and not when it looks.
+    let live = async || match face.tell("worker", agent::Command::List).await {
+        agent::Reply::Overview(overview) => overview.instances.len(),
+        other => panic!("no overview: {other:?}"),
+    };
+    let call = json!({ "call_id": Uuid::now_v7() });
+    let calls = json!({ "call_ids": [Uuid::now_v7()], "timeout_s": 0 });
+    let ask = async |path: &str, tool: &str, arguments: &Value| {
+        face.call_at(path, &worker, tool, arguments.clone()).await["structuredContent"]["code"].clone()
+    };
+    for (tool, arguments) in [("check_call", &call), ("wait_for_calls", &calls)] {
+        assert_eq!(ask("/mcp/full/readonly", tool, arguments).await, "not_found", "{tool}");
+    }
+    assert_eq!(live().await, 0);
+    assert_eq!(ask("/mcp", "check_call", &call).await, "not_found");
+    assert_eq!(live().await, 1);
 }
 
 #[tokio::test]

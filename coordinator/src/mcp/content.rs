@@ -1,5 +1,7 @@
 //! What tools, prompts and resources are made of, whatever the protocol calls it.
 
+use xxhash_rust::xxh3::xxh3_64;
+
 /// A piece of an answer or of a prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
@@ -35,5 +37,23 @@ pub enum Body {
 impl Document {
     pub fn text(uri: impl Into<String>, mime_type: impl Into<String>, text: impl Into<String>) -> Self {
         Self { uri: uri.into(), mime_type: mime_type.into(), body: Body::Text(text.into()) }
+    }
+
+    /// By which it is told from what else may lie at its address.
+    pub fn digest(&self) -> u64 {
+        let (Body::Text(body) | Body::Bytes(body)) = &self.body;
+        xxh3_64(body.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_has_another_digest() {
+        let document = |text: &str| Document::text("skein://tasks", "application/json", text);
+        assert_eq!(document("{}").digest(), document("{}").digest());
+        assert_ne!(document("{}").digest(), document("[]").digest());
     }
 }

@@ -89,11 +89,12 @@ pub trait Offer: Send + Sync + 'static {
     /// `not_found`.
     async fn read(&self, caller: &Context, uri: &str) -> Result<Document, Refusal>;
 
-    /// Resolves when what lies at an address is no longer what was seen there.
+    /// Resolves when what lies at an address is no longer what was seen there, whose digest is `seen`: whoever watches a
+    /// large document does not keep it. Gives the digest of what lies there now.
     ///
     /// # Errors
     /// As [`Self::read`]: also when it is gone by then.
-    async fn changed(&self, caller: &Context, uri: &str, seen: &Document) -> Result<Document, Refusal>;
+    async fn changed(&self, caller: &Context, uri: &str, seen: u64) -> Result<u64, Refusal>;
 
     /// Words that begin as `begun` does, at most a hundred.
     async fn complete(

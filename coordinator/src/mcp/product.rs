@@ -83,12 +83,13 @@ impl Offer for Product {
         Ok(shown(uri, &caller.service.show(&caller.who, &thing).await?))
     }
 
-    async fn changed(&self, caller: &Context, uri: &str, seen: &Document) -> Result<Document, Refusal> {
+    async fn changed(&self, caller: &Context, uri: &str, seen: u64) -> Result<u64, Refusal> {
         let thing = Thing::parse(uri)?;
-        let differs = |now: &Value| shown(uri, now) != *seen;
+        let digest = |now: &Value| shown(uri, now).digest();
+        let differs = |now: &Value| digest(now) != seen;
         loop {
             if let Some(now) = caller.service.shown_anew(&caller.who, &thing, differs, LOOK).await? {
-                return Ok(shown(uri, &now));
+                return Ok(digest(&now));
             }
         }
     }

@@ -28,6 +28,8 @@ pub struct Limits {
     pub waits: usize,
     /// Of one agent, those that wait apart.
     pub calls_per_agent: usize,
+    /// Of one agent in all its sessions: each looks again with every change.
+    pub watches_per_agent: usize,
     /// Less for single tools.
     pub tools: Arc<BTreeMap<String, ToolLimits>>,
 }
@@ -41,6 +43,7 @@ impl From<&config::Limits> for Limits {
             waits_per_instance: limits.waits_per_instance,
             waits: limits.waits,
             calls_per_agent: limits.calls_per_agent,
+            watches_per_agent: WATCHES,
             tools: Arc::new(limits.tools.clone()),
         }
     }
@@ -52,6 +55,8 @@ impl Default for Limits {
     }
 }
 
+/// Resources that one agent may watch: those of twenty sessions that watch all they may.
+const WATCHES: usize = 1000;
 /// A bucket holds what its rate gives in this many seconds: a burst after a pause is no fault.
 const BURST: f64 = 2.0;
 /// From this many buckets on the full ones are thrown away: they say nothing.
@@ -104,6 +109,8 @@ struct Counts {
     open: usize,
     /// Calls under way: of each agent, and of each tool with limits of its own.
     under_way: HashMap<(Name, Uuid, Option<&'static str>), usize>,
+    /// Resources that each agent watches in its sessions.
+    watches: HashMap<(Name, Uuid), usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +133,13 @@ pub struct Seat {
     tool: Option<&'static str>,
 }
 
+/// The right of a session to watch something; dropping it gives the place back.
+#[derive(Debug)]
+pub struct Watch {
+    counts: Arc<Mutex<Counts>>,
+    of: (Name, Uuid),
+}
+
 impl Default for Quota {
     fn default() -> Self {
         Self::new(Limits::default())
@@ -140,6 +154,7 @@ impl Quota {
             waits: HashMap::new(),
             open: 0,
             under_way: HashMap::new(),
+            watches: HashMap::new(),
         };
         Self { limits, counts: Arc::new(Mutex::new(counts)) }
     }
@@ -184,6 +199,24 @@ impl Quota {
         self.spend(&mut counts, who, Kind::Read, f64::from(self.limits.reads_per_second), now)?;
         self.sit(&mut counts, who)?;
         Ok(self.seat(who, true, None))
+    }
+
+    /// Lets a session watch something, which takes no place of a wait.
+    ///
+    /// # Errors
+    /// `rate_limited` for an agent that watches too much.
+    pub fn watch(&self, who: &Principal) -> Result<Watch, Refusal> {
+        let (of, most) = ((who.swarm.clone(), who.agent), self.limits.watches_per_agent);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = counts.watches.get(&of).copied().unwrap_or_default();
+        if own >= most {
+            let problem = format!(
+                "{own} resources are watched in your sessions, the most there may be; unsubscribe from one, or end a session that you do not use"
+            );
+            return Err(Refusal::new(Code::RateLimited, problem));
+        }
+        counts.watches.insert(of.clone(), own + 1);
+        Ok(Watch { counts: Arc::clone(&self.counts), of })
     }
 
     fn seat(&self, who: &Principal, waits: bool, tool: Option<&'static str>) -> Seat {
@@ -304,6 +337,13 @@ impl Drop for Seat {
                 counts.open = counts.open.saturating_sub(1);
             }
         }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        less(&mut counts.watches, self.of.clone());
     }
 }
 

@@ -18,9 +18,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::attended::Attended;
 use super::wire;
 use crate::auth::Credential;
-use crate::mcp::content::Document;
 use crate::mcp::dispatch::Context;
 use crate::mcp::offer::{List, Offer, once_it_can_be_said};
+use crate::mcp::quota::Watch;
 use crate::service::access::Access;
 
 /// Documents that one client may have watched at a time.
@@ -117,31 +117,34 @@ fn updates(
     offer: Arc<dyn Offer>,
     caller: Context,
     uri: String,
-    seen: Option<Document>,
+    seen: Option<u64>,
 ) -> BoxStream<'static, Change> {
     stream::unfold((offer, caller, uri, seen), |(offer, caller, uri, seen)| async move {
         let (seen, again) = match seen {
             Some(seen) => (seen, true),
-            None => (once_it_can_be_said(|| offer.read(&caller, &uri)).await?, false),
+            None => (once_it_can_be_said(|| offer.read(&caller, &uri)).await?.digest(), false),
         };
         if again {
             tokio::time::sleep(CALM).await;
         }
-        let now = once_it_can_be_said(|| offer.changed(&caller, &uri, &seen)).await?;
+        let now = once_it_can_be_said(|| offer.changed(&caller, &uri, seen)).await?;
         Some((Change::At(uri.clone()), (offer, caller, uri, Some(now))))
     })
     .boxed()
 }
 
+/// What tells a session of an address, and its place among all that the agent watches.
+type Told = (AbortOnDropHandle<()>, Watch);
+
 /// What the session of an older client watches. It ends with the session.
 #[derive(Clone, Default)]
-pub(super) struct Watched(Arc<Mutex<HashMap<String, AbortOnDropHandle<()>>>>);
+pub(super) struct Watched(Arc<Mutex<HashMap<String, Told>>>);
 
 impl Watched {
     /// Begins to tell a session of an address.
     ///
     /// # Errors
-    /// `not_found`; `limit` when it watches too many already.
+    /// `not_found`; `rate_limited` when it watches too many already, or its agent does in all its sessions.
     pub(super) async fn add(
         &self,
         listener: Listener,
@@ -151,12 +154,15 @@ impl Watched {
     ) -> Result<(), Refusal> {
         let Listener { offer, caller, .. } = &listener;
         caller.gate.quota.look(&caller.who, Instant::now())?;
-        let seen = offer.read(caller, &uri).await?;
+        let seen = offer.read(caller, &uri).await?.digest();
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if watched.len() >= WATCHED && !watched.contains_key(&uri) {
             let problem = format!("{WATCHED} resources are watched already; unsubscribe from one first");
             return Err(Refusal::new(Code::RateLimited, problem));
         }
+        // What is watched anew gives its place back first.
+        watched.remove(&uri);
+        let place = caller.gate.quota.watch(&caller.who)?;
         let mut changes = updates(Arc::clone(offer), caller.clone(), uri.clone(), Some(seen));
         let told = async move {
             while let Some(Change::At(uri)) = changes.next().await {
@@ -171,7 +177,7 @@ impl Watched {
                 }
             }
         };
-        watched.insert(uri, AbortOnDropHandle::new(tokio::spawn(told)));
+        watched.insert(uri, (AbortOnDropHandle::new(tokio::spawn(told)), place));
         Ok(())
     }
 

@@ -228,6 +228,36 @@ async fn what_a_session_watches_takes_no_place_of_a_wait() {
     face.facts(&worker, "wait", json!({ "timeout_s": 0 })).await;
 }
 
+#[tokio::test]
+async fn what_an_agent_watches_is_bounded_over_all_its_sessions() {
+    let limits = crate::mcp::quota::Limits { watches_per_agent: 2, ..Default::default() };
+    let face = Face::with(Config { gate: crate::mcp::Gate::new(limits), ..Config::default() });
+    let (one, other) = (face.agent("one", Role::Lead), face.agent("other", Role::Worker));
+    face.facts(&one, "join-swarm", json!({ "name": "One", "lead": true })).await;
+    face.facts(&other, "join-swarm", json!({ "name": "Other" })).await;
+    let mut uris = Vec::new();
+    for text in ["quarry the stones", "mix mortar", "build"] {
+        let task = face.facts(&one, "send-task", json!({ "task": text })).await["task"]["id"].clone();
+        uris.push(format!("skein://tasks/{}", task.as_str().unwrap()));
+    }
+    let (first, second) = (open(&face.router, &one).await, open(&face.router, &one).await);
+    for (session, uri) in [(&first, &uris[0]), (&second, &uris[1]), (&second, &uris[1])] {
+        let answer = subscribe(&face, &one, session, uri).await;
+        assert!(answer["error"].is_null(), "{answer}");
+    }
+    let refused = subscribe(&face, &one, &second, &uris[2]).await;
+    assert_eq!(refused["error"]["data"]["code"], "rate_limited", "{refused}");
+    let theirs = open(&face.router, &other).await;
+    let answer = subscribe(&face, &other, &theirs, &uris[2]).await;
+    assert!(answer["error"].is_null(), "{answer}");
+    // What is watched no more makes room.
+    let params = json!({ "uri": uris[0] });
+    let end = json!({ "jsonrpc": "2.0", "id": 5, "method": "resources/unsubscribe", "params": params });
+    send(&face.router, &one, Some(&first), end).await;
+    let answer = subscribe(&face, &one, &second, &uris[2]).await;
+    assert!(answer["error"].is_null(), "{answer}");
+}
+
 /// A task that a session of the worker watches, and how many topics were awaited before.
 async fn watched(face: &Face, lead: &Agent, worker: &Agent) -> (Value, usize) {
     let task = face.facts(lead, "send-task", json!({ "task": "long work" })).await["task"]["id"].clone();

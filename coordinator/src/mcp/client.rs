@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 /// What a client may be able to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ability {
-    /// Asks the person in front of it.
+    /// Shows a form to the person in front of it.
     Elicitation,
     /// Asks its model.
     Sampling,

@@ -28,9 +28,7 @@ pub(super) fn decide(
     match command {
         Command::Ask(ask) => state.ask(ask, ctx),
         Command::Answer { question, by, answer } => {
-            let answer = answer.trim();
-            wire::length("answer", answer, 1, QUESTION)?;
-            fits(state.answerable(*question, by)?, answer)?;
+            let answer = fitting(&state.answerable(*question, by)?.choices, answer)?;
             let event = Event::Answered {
                 question: *question,
                 by: by.name.clone(),
@@ -171,12 +169,18 @@ impl Questions {
     }
 }
 
-fn fits(open: &Open, answer: &str) -> Result<(), Refusal> {
-    if open.choices.is_empty() || open.choices.iter().any(|choice| choice == answer) {
-        return Ok(());
+/// What is kept of an answer, if it is one to a question with these choices.
+///
+/// # Errors
+/// `invalid_argument` for nothing and for what is none of the choices; `too_large`.
+pub fn fitting<'a>(choices: &[String], answer: &'a str) -> Result<&'a str, Refusal> {
+    let answer = answer.trim();
+    wire::length("answer", answer, 1, QUESTION)?;
+    if choices.is_empty() || choices.iter().any(|choice| choice.trim() == answer) {
+        return Ok(answer);
     }
-    let problem = format!("answer: it is none of the choices; give one of {}", open.choices.join(" | "));
-    Err(Refusal::new(Code::InvalidArgument, problem).with(json!({ "choices": open.choices })))
+    let problem = format!("answer: it is none of the choices; give one of {}", choices.join(" | "));
+    Err(Refusal::new(Code::InvalidArgument, problem).with(json!({ "choices": choices })))
 }
 
 fn check(ask: &Ask) -> Result<(), Refusal> {

@@ -12,6 +12,7 @@ mod state;
 mod tests;
 
 pub use command::{Ask, By, Command, Reply, Through};
+pub use decide::fitting;
 pub use event::Event;
 pub use state::{Questions, State};
 

@@ -86,8 +86,11 @@ pub(super) fn template(listed: offer::Listed) -> ResourceTemplate {
 }
 
 pub(super) fn abilities(capabilities: &ClientCapabilities) -> BTreeSet<Ability> {
+    // One that says of neither shows forms, as all did before there was another way to ask.
+    let shows_forms =
+        capabilities.elicitation.as_ref().is_some_and(|asks| asks.form.is_some() || asks.url.is_none());
     let has = [
-        (Ability::Elicitation, capabilities.elicitation.is_some()),
+        (Ability::Elicitation, shows_forms),
         (Ability::Sampling, capabilities.sampling.is_some()),
         (Ability::Roots, capabilities.roots.is_some()),
         (Ability::Tasks, capabilities.supports_tasks()),

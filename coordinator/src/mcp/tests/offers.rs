@@ -220,6 +220,34 @@ async fn a_person_is_asked_where_the_client_can() {
     assert_eq!(face.asked(&worker, &able, "ask_human", odd).await["resultType"], "input_required");
 }
 
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_asked_for_once_more() {
+    let (face, _, worker) = swarm().await;
+    let able = json!({ "elicitation": {} });
+    let chosen = json!({ "question": "Red or blue?", "choices": ["red", "blue"] });
+    for (question, unfit) in [(&chosen, "green"), (&chosen, ""), (&json!({ "question": "Where to?" }), "  ")]
+    {
+        let say = async |answer: &str, state: Option<&Value>| {
+            let form = json!({ "action": "accept", "content": { "answer": answer } });
+            let mut call = json!({ "arguments": question, "inputResponses": { "answer": form } });
+            if let Some(state) = state {
+                call["requestState"] = state.clone();
+            }
+            face.asked(&worker, &able, "ask_human", call).await
+        };
+        let again = say(unfit, None).await;
+        assert_eq!(again["resultType"], "input_required", "{again}");
+        let shown = again["inputRequests"]["answer"]["params"]["message"].as_str().unwrap();
+        assert!(shown.starts_with(question["question"].as_str().unwrap()), "{shown}");
+        assert!(shown.contains("answer: it is"), "{shown}");
+        let state = Some(&again["requestState"]);
+        let fits = say(" blue ", state).await;
+        assert_eq!(fits["structuredContent"]["answer"], "blue", "{fits}");
+        let refused = say(unfit, state).await;
+        assert_eq!(refused["structuredContent"]["code"], "wrong_state", "{refused}");
+    }
+}
+
 /// The change of a question that a wait tells of.
 async fn next_change(face: &Face, agent: &Agent, mut wait: Value) -> (Value, Value) {
     wait["format"] = json!("rows");
@@ -239,6 +267,10 @@ async fn what_the_client_cannot_ask_is_filed_and_its_answer_waited_for_by_cursor
         json!({ "question": "Red or blue?", "choices": ["red", "blue"], "idempotency_key": "once" });
     let asked = face.facts(&worker, "ask_human", question.clone()).await;
     assert_eq!(asked["outcome"], "asked", "{asked}");
+    // Some send the person to an address and show no forms.
+    let able = json!({ "elicitation": { "url": {} } });
+    let same = face.asked(&worker, &able, "ask_human", json!({ "arguments": question })).await;
+    assert_eq!(same["structuredContent"]["question_id"], asked["question_id"], "{same}");
     let id = asked["question_id"].clone();
 
     // The lead is told, and so is whoever looks at the task.

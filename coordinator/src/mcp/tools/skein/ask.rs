@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::limits;
+use skein_shared::{Code, Refusal, limits, questions};
 use uuid::Uuid;
 
 use crate::auth::Right;
@@ -65,8 +65,15 @@ async fn ask(call: Call, args: Ask) -> Outcome {
     }
     Ok(match call.client.form(ANSWER) {
         Some(Form::Accepted(form)) => {
-            let answer = form.get(ANSWER).and_then(Value::as_str).unwrap_or_default();
-            Answer::new(format!("The answer: {answer}"), json!({ "outcome": "answered", "answer": answer }))
+            let said = form.get(ANSWER).and_then(Value::as_str).unwrap_or_default();
+            match questions::fitting(&args.choices, said) {
+                Ok(answer) => Answer::new(
+                    format!("The answer: {answer}"),
+                    json!({ "outcome": "answered", "answer": answer }),
+                ),
+                Err(problem) if call.client.state.is_null() => show(&args, Some(&problem)),
+                Err(problem) => return Err(unanswered(problem)),
+            }
         }
         Some(Form::Declined) => {
             Answer::new("The person will not answer this.", json!({ "outcome": "declined" }))
@@ -75,12 +82,30 @@ async fn ask(call: Call, args: Ask) -> Outcome {
             "The person closed the question without an answer.",
             json!({ "outcome": "cancelled" }),
         ),
-        None => {
-            let choices: Vec<&str> = args.choices.iter().map(String::as_str).collect();
-            let questions = Questions::one(ANSWER, asked::form(&args.question, &choices));
-            Answer::new("", json!({})).then(Then::Asks(Box::new(questions)))
-        }
+        None => show(&args, None),
     })
+}
+
+/// Has the client show the question, the second time with what was wrong with the answer to the first.
+fn show(args: &Ask, unfit: Option<&Refusal>) -> Answer {
+    let choices: Vec<&str> = args.choices.iter().map(String::as_str).collect();
+    let questions = match unfit {
+        None => Questions::one(ANSWER, asked::form(&args.question, &choices)),
+        Some(problem) => {
+            let again = format!("{}\n\n{problem}", args.question);
+            Questions::one(ANSWER, asked::form(&again, &choices)).keeping(json!("asked again"))
+        }
+    };
+    Answer::new("", json!({})).then(Then::Asks(Box::new(questions)))
+}
+
+/// It is no fault of the arguments, so it has not the code of one.
+fn unanswered(unfit: Refusal) -> Refusal {
+    let problem = format!(
+        "the person was asked twice and has given no answer that fits ({}); ask in other words, or without choices",
+        unfit.message
+    );
+    Refusal::new(Code::WrongState, problem).with(unfit.detail)
 }
 
 /// Puts the question where the lead and operators answer it.

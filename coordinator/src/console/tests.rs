@@ -267,6 +267,20 @@ async fn what_agents_write_is_never_markup() {
 }
 
 #[tokio::test]
+async fn a_task_is_shown_with_what_its_events_say() {
+    let bed = Bed::new();
+    let task = bed.task("paint it", Vec::new()).await;
+    let key = EntityKey::of(Kind::Pool, &name("default"));
+    let why = Some("nobody wants it".to_owned());
+    let cancel = pool::Command::Cancel { task, by: None, reason: why };
+    bed.node.entities.ask::<Pool>(&key, Asking::once(Uuid::now_v7()), cancel).await.unwrap();
+    let observer = bed.session(Role::Observer).await;
+    let shown = bed.get(&format!("/console/default/tasks/{task}"), &observer).await;
+    let (_, events) = shown.text.split_once("class=\"events\"").unwrap();
+    assert!(events.contains("nobody wants it"), "{events}");
+}
+
+#[tokio::test]
 async fn operators_act_and_are_told_what_came_of_it() {
     let bed = Bed::new();
     let operator = bed.session(Role::Operator).await;

@@ -73,6 +73,13 @@ pub struct Event {
     pub body: Value,
 }
 
+impl Event {
+    /// What it says, which stands in its body under its name.
+    pub fn facts(&self) -> &Value {
+        self.body.get(&self.kind).unwrap_or(&self.body)
+    }
+}
+
 /// Events in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventPage {

@@ -106,7 +106,7 @@ pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Resu
         .rows
         .iter()
         .rev()
-        .map(|event| json!({ "kind": event.kind, "at": event.at.iso(), "body": said(&event.body) }));
+        .map(|event| json!({ "kind": event.kind, "at": event.at.iso(), "body": said(event.facts()) }));
     Ok(json!({
         "title": "Task", "task": task, "names": names, "needs": needs, "events": events.collect::<Vec<_>>(),
         "is_over": is_over(&task),
@@ -114,8 +114,8 @@ pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Resu
 }
 
 /// What an event says in words, if it does.
-fn said(body: &Value) -> Value {
-    let fields = ["text", "reason", "output"].iter().map(|field| &body[*field]);
+fn said(facts: &Value) -> Value {
+    let fields = ["text", "reason", "output"].iter().map(|field| &facts[*field]);
     fields.into_iter().find(|value| value.is_string()).cloned().unwrap_or_default()
 }
 

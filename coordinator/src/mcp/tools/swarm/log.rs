@@ -18,12 +18,8 @@ pub fn of_task(event: &Event) -> Value {
     entry(event, word(event).unwrap_or("task_status_change"))
 }
 
-fn facts(event: &Event) -> &Value {
-    event.body.get(&event.kind).unwrap_or(&event.body)
-}
-
 fn entry(event: &Event, kind: &str) -> Value {
-    let facts = facts(event);
+    let facts = event.facts();
     let first = |fields: &[&str]| fields.iter().find_map(|field| facts.get(*field).filter(|v| !v.is_null()));
     let member = kind.starts_with("agent").then(|| json!(event.subject));
     let author = facts.pointer("/author/id").cloned();
@@ -50,7 +46,7 @@ fn word(event: &Event) -> Option<&'static str> {
         (Kind::Pool, "joined") => "agent_joined",
         (Kind::Pool, "left") => "agent_left",
         (Kind::Pool, "went_offline" | "came_back") => "agent_status_change",
-        (Kind::Pool, "created") if facts(event)["status"] == "offered" => "task_offered",
+        (Kind::Pool, "created") if event.facts()["status"] == "offered" => "task_offered",
         (Kind::Pool, "created") => "task_created",
         (Kind::Pool, "progressed") => "task_progress",
         (Kind::Pool, "accepted") => "task_accepted",

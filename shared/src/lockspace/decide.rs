@@ -210,13 +210,21 @@ impl Lockspace {
         Decision::new(Reply::Extended { keys }, events)
     }
 
-    /// Takes back what was extended: the holder can refresh its locks itself again.
+    /// The wait is over: what it had extended has its own time again, from now, for the holder can refresh it itself. A
+    /// lock whose end the wait had fixed lasts longer by that, if little of the wait was left.
     fn shorten(&self, holder: &InstanceId, ctx: &Ctx) -> Decision<Lockspace> {
+        let wait = self.wait_of(holder);
         let mut events: Vec<Event> = self.wait_over(holder).into_iter().collect();
-        events.extend(self.held_by(holder).filter_map(|(key, lock)| {
-            let expires = ctx.now + Duration::from_millis(lock.ttl_ms);
-            (expires < lock.expires).then(|| Event::Shortened { key: key.to_string(), expires })
-        }));
+        events.extend(self.held_by(holder).filter(|(_, lock)| lock.is_live(ctx)).filter_map(
+            |(key, lock)| {
+                let (key, expires) = (key.to_string(), ctx.now + Duration::from_millis(lock.ttl_ms));
+                if expires < lock.expires {
+                    return Some(Event::Shortened { key, expires });
+                }
+                (wait == Some(lock.expires) && lock.expires < expires)
+                    .then(|| Event::Extended { key, expires })
+            },
+        ));
         Decision::new(Reply::Done, events)
     }
 

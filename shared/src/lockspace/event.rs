@@ -34,7 +34,8 @@ pub enum Event {
         expires: Timestamp,
         ttl_ms: u64,
     },
-    /// The lock lasts longer without its holder's doing: over a wait, or after a takeover.
+    /// The lock lasts longer without its holder's doing: over a wait and once it has ended, or after a
+    /// takeover.
     Extended {
         key: String,
         expires: Timestamp,

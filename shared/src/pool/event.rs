@@ -154,6 +154,7 @@ pub enum Event {
         task: Uuid,
         again: Timestamp,
     },
+    /// They last longer, over a wait of the instance and once it has ended.
     LeasesExtended {
         instance: InstanceId,
         tasks: Vec<Uuid>,

@@ -72,6 +72,38 @@ fn a_lock_has_its_own_time_again_once_the_wait_is_over() {
 }
 
 #[test]
+fn a_lock_whose_end_a_wait_had_fixed_has_its_own_time_again_after_it() {
+    let mut bench = bench();
+    allow(&mut bench, 2);
+    let (start, minute) = (bench.now, Duration::from_secs(60));
+    run(&mut bench, acquire_for("a", X, Some(30 * 60_000))).unwrap();
+    run(&mut bench, acquire_for("a", Y, Some(120 * 60_000))).unwrap();
+    bench.advance(20 * minute);
+    run(&mut bench, extend("a", start + 55 * minute, false)).unwrap();
+    bench.advance(30 * minute);
+    let over = extend("a", bench.now, true);
+    run(&mut bench, over).unwrap();
+    let ends: Vec<Duration> =
+        locks(&mut bench).into_iter().map(|lock| lock.expires_at.since(start)).collect();
+    assert_eq!(ends, [80 * minute, 120 * minute], "what lasts beyond the wait is as it was");
+    bench.advance(30 * minute);
+    token(run(&mut bench, acquire("b", X)));
+}
+
+#[test]
+fn the_end_of_a_wait_brings_no_lock_back() {
+    let mut bench = bench();
+    run(&mut bench, acquire_for("a", X, Some(1000))).unwrap();
+    let soon = bench.now + Duration::from_secs(60);
+    run(&mut bench, extend("a", soon, false)).unwrap();
+    // Nobody has swept it yet.
+    bench.now = bench.now + Duration::from_secs(61);
+    let over = extend("a", bench.now, true);
+    run(&mut bench, over).unwrap();
+    assert!(locks(&mut bench).is_empty());
+}
+
+#[test]
 fn what_is_taken_or_renewed_between_a_wait_and_its_freeze_outlasts_the_wait() {
     let mut bench = bench();
     allow(&mut bench, 3);

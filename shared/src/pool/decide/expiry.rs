@@ -102,18 +102,25 @@ impl Pool {
         Decision::new(Reply::Extended { tasks }, events).effects(vec![acknowledged])
     }
 
-    /// Takes back what was extended. Who has just woken has reported nothing for the whole wait, so that a task counts
-    /// as stalled when this ends: it is the longer of the usual leases also for one that a runner watches.
+    /// The wait is over: its tasks have a usual lease again, from now. Who has just woken has reported nothing for the
+    /// whole wait, so that a task counts as stalled when this ends: it is the longer of the usual leases also for one that
+    /// a runner watches, and no shorter one because little of the wait was left.
     pub(super) fn decide_shorten(&self, instance: &InstanceId, ctx: &Ctx) -> Decision<Pool> {
         let until = ctx.now + Term::Agent.period();
-        let long = |id: &Uuid| self.deadlines.get(*id).is_some_and(|(_, end)| until < end);
-        let tasks: Vec<Uuid> = self.started_by(instance).filter(long).collect();
-        if tasks.is_empty() {
-            return Decision::reply(Reply::Extended { tasks });
+        let is_short = |id: &Uuid| self.tasks.get(*id).is_some_and(|task| task.until < Some(until));
+        let is_long = |id: &Uuid| self.deadlines.get(*id).is_some_and(|(_, end)| until < end);
+        let short: Vec<Uuid> = self.started_by(instance).filter(is_short).collect();
+        let long: Vec<Uuid> = self.started_by(instance).filter(is_long).collect();
+        let tasks = self.started_by(instance).filter(|id| is_short(id) || is_long(id)).collect();
+        let (instance, at) = (instance.clone(), ctx.now);
+        let mut events = Vec::new();
+        if !short.is_empty() {
+            events.push(Event::LeasesExtended { instance: instance.clone(), tasks: short, until, at });
         }
-        let (instance, shortened) = (instance.clone(), tasks.clone());
-        let event = Event::LeasesShortened { instance, tasks: shortened, until, at: ctx.now };
-        Decision::new(Reply::Extended { tasks }, vec![event])
+        if !long.is_empty() {
+            events.push(Event::LeasesShortened { instance, tasks: long, until, at });
+        }
+        Decision::new(Reply::Extended { tasks }, events)
     }
 
     fn started_by(&self, instance: &InstanceId) -> impl Iterator<Item = Uuid> {

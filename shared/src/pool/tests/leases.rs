@@ -116,7 +116,11 @@ fn a_sleeping_instance_keeps_its_tasks_and_is_told_so() {
 
 #[test]
 fn a_task_has_a_usual_lease_again_once_the_wait_is_over() {
-    for managed in [false, true] {
+    let (day, longest) = (Duration::from_secs(86_400), Duration::from_secs(14 * 86_400));
+    // Also when little of the wait is left.
+    for (managed, waited) in
+        [(false, day), (true, day), (false, longest - STEP), (true, longest - 2 * limits::TASK_RETURN)]
+    {
         let mut swarm = Swarm::new();
         let task = swarm.assigned(ANN);
         match managed {
@@ -131,15 +135,15 @@ fn a_task_has_a_usual_lease_again_once_the_wait_is_over() {
             reply_to: EntityKey::agent(&name, &name),
             over,
         };
-        let until = swarm.0.now + Duration::from_secs(14 * 86_400);
+        let until = swarm.0.now + longest;
         swarm.run(extend(until, false)).unwrap();
-        swarm.0.advance(Duration::from_secs(86_400));
+        swarm.0.advance(waited);
         let woken = extend(swarm.0.now, true);
         swarm.run(woken.clone()).unwrap();
         assert_eq!(swarm.sent(Kind::Agent).len(), 1, "nobody waits for the word");
         let events = swarm.0.events.len();
         swarm.run(woken).unwrap();
-        assert_eq!(swarm.0.events.len(), events, "nothing lasts longer than by itself");
+        assert_eq!(swarm.0.events.len(), events, "nothing lasts otherwise than by itself");
         swarm.0.restart();
         swarm.0.advance(limits::TASK_LEASE_AGENT - STEP);
         assert_eq!(swarm.status(task), Status::InProgress);

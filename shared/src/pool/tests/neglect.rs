@@ -19,6 +19,17 @@ fn lives_on(swarm: &mut Swarm, agent: Uuid, span: Duration) {
     }
 }
 
+/// Ann's wait until then, or its end.
+fn sleep(until: Timestamp, over: bool) -> Command {
+    Command::ExtendLease {
+        instance: instance(ANN),
+        until,
+        wait: Uuid::nil(),
+        reply_to: EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("ann").unwrap()),
+        over,
+    }
+}
+
 fn triages(swarm: &Swarm) -> Vec<String> {
     let created = swarm.0.events.iter().filter_map(|event| match event {
         Event::Created(created) if created.spec.task_type.as_deref() == Some("heartbeat") => Some(created),
@@ -63,18 +74,27 @@ fn what_the_lead_does_itself_and_what_sleeps_is_not_stalled() {
     swarm.poll(LEAD);
     swarm.poll(ANN);
     let until = swarm.0.now + 9 * limits::TASK_STALL;
-    let sleep = |until, over| Command::ExtendLease {
-        instance: instance(ANN),
-        until,
-        wait: Uuid::nil(),
-        reply_to: EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("ann").unwrap()),
-        over,
-    };
     swarm.run(sleep(until, false)).unwrap();
     lives_on(&mut swarm, LEAD, 2 * limits::TASK_STALL);
     assert_eq!(triages(&swarm), Vec::<String>::new());
     assert_eq!((swarm.status(own), swarm.status(slept)), (Status::InProgress, Status::InProgress));
     // Who wakes before that has as long for a report as who starts.
+    let woken = sleep(swarm.0.now, true);
+    swarm.run(woken).unwrap();
+    lives_on(&mut swarm, ANN, limits::TASK_STALL - STEP);
+    assert_eq!(triages(&swarm), Vec::<String>::new());
+    lives_on(&mut swarm, ANN, STEP);
+    assert_eq!(triages(&swarm).len(), 1);
+}
+
+#[test]
+fn who_wakes_when_little_of_the_wait_is_left_has_as_long_for_a_report_as_who_starts() {
+    let mut swarm = Swarm::new();
+    swarm.assigned(ANN);
+    swarm.poll(ANN);
+    let until = swarm.0.now + 2 * limits::TASK_STALL;
+    swarm.run(sleep(until, false)).unwrap();
+    lives_on(&mut swarm, ANN, 2 * limits::TASK_STALL - STEP);
     let woken = sleep(swarm.0.now, true);
     swarm.run(woken).unwrap();
     lives_on(&mut swarm, ANN, limits::TASK_STALL - STEP);

@@ -90,23 +90,38 @@ impl Pool {
         }
         let dependants: Vec<Uuid> = self.indexes.waiting_for(id).collect();
         for dependant in dependants {
-            self.note_outcome(dependant, id, outcome, changes);
+            self.note_outcome(dependant, id, outcome, at, changes);
         }
     }
 
-    fn note_outcome(&mut self, dependant: Uuid, ended: Uuid, outcome: Outcome, changes: &mut Changes) {
+    /// What can start by it has its time from then: nobody could have claimed it before.
+    fn note_outcome(
+        &mut self,
+        dependant: Uuid,
+        ended: Uuid,
+        outcome: Outcome,
+        at: Timestamp,
+        changes: &mut Changes,
+    ) {
         let renewed = self.deadlines.get(dependant);
         let Some(mut task) = self.remove(dependant) else { return };
         for dependency in task.dependencies.iter_mut().filter(|d| d.task == ended) {
             dependency.outcome = Some(outcome);
+        }
+        let is_ready = task.is_ready();
+        if is_ready {
+            task.updated = at;
         }
         let broken = task.broken();
         self.enter(dependant, &task);
         if let Some((_, until)) = renewed {
             self.deadlines.renew(dependant, until);
         }
-        let body = (outcome != Outcome::Completed).then(|| json!({ "blockedBy": broken }).into());
-        self.save(dependant, body, changes);
+        let body = match outcome {
+            Outcome::Completed => is_ready.then(|| json!({ "lastUpdatedAt": at.iso() })),
+            Outcome::Failed | Outcome::Cancelled => Some(json!({ "blockedBy": broken })),
+        };
+        self.save(dependant, body.map(Json::from), changes);
     }
 
     fn extend(&mut self, id: Uuid, until: Timestamp, changes: &mut Changes) {

@@ -126,6 +126,21 @@ fn work_that_nobody_claims_is_an_alarm_until_somebody_does() {
 }
 
 #[test]
+fn work_that_waits_for_other_work_has_its_time_from_when_it_can_be_claimed() {
+    let mut swarm = Swarm::new();
+    let first = swarm.assigned(ANN);
+    swarm.poll(ANN);
+    let then = swarm.create(TaskSpec { depends_on: vec![first], ..TaskSpec::new("then") }, Target::Pool);
+    lives_on(&mut swarm, ANN, 2 * limits::TASK_UNCLAIMED);
+    swarm.finish(first, ANN, completed("done")).unwrap();
+    assert_eq!(swarm.body(then)["lastUpdatedAt"], swarm.0.now.iso());
+    swarm.0.advance(limits::TASK_UNCLAIMED - STEP);
+    assert_eq!(swarm.0.entity.alarm(), None);
+    swarm.0.advance(STEP);
+    assert!(swarm.0.entity.alarm().unwrap().contains(&then.to_string()));
+}
+
+#[test]
 fn a_task_that_whoever_takes_it_dies_of_is_failed_in_the_end() {
     let mut swarm = Swarm::new();
     let task = swarm.assigned(ANN);

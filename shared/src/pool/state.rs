@@ -146,7 +146,8 @@ pub struct Task {
     /// How often it lost its agent.
     #[serde(rename = "g", default, skip_serializing_if = "is_default")]
     pub generation: u32,
-    /// End of the lease, the offer or the reservation, whichever the status has.
+    /// End of the lease, the offer or the reservation, whichever the status has. An offer that waits for other tasks has
+    /// its end once it can be accepted.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     #[serde(rename = "b")]
@@ -262,7 +263,8 @@ impl Task {
         Some(match self.status {
             Status::InProgress => Term::lease(self.managed),
             Status::Paused => Term::Agent,
-            Status::Offered | Status::Reviewing => Term::Offer,
+            // Nobody sees an offer, or can accept it, before its dependencies are completed.
+            Status::Offered | Status::Reviewing if self.is_ready() => Term::Offer,
             Status::Pending => Term::Return,
             _ => return None,
         })

@@ -14,6 +14,7 @@ use super::event::{Created, Event};
 use super::state::{Outcome, Pool, Status, Task, Term};
 use crate::entity::Changes;
 use crate::json::Json;
+use crate::limits;
 use crate::time::Timestamp;
 
 impl Pool {
@@ -94,7 +95,7 @@ impl Pool {
         }
     }
 
-    /// What can start by it has its time from then: nobody could have claimed it before.
+    /// What can start by it has its time from then: nobody could have claimed it before, nor accepted an offer.
     fn note_outcome(
         &mut self,
         dependant: Uuid,
@@ -111,6 +112,9 @@ impl Pool {
         let is_ready = task.is_ready();
         if is_ready {
             task.updated = at;
+            if task.status.is_offer() {
+                task.until = Some(at + limits::OFFER);
+            }
         }
         let broken = task.broken();
         self.enter(dependant, &task);

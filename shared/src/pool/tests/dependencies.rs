@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use super::*;
+use crate::limits;
 
 fn after(dependencies: &[Uuid]) -> TaskSpec {
     TaskSpec { depends_on: dependencies.to_vec(), ..TaskSpec::new("then") }
@@ -46,6 +49,23 @@ fn a_broken_dependency_is_seen_and_told() {
     told.sort_by_key(ToString::to_string);
     assert_eq!(told, [Value::from(LEAD.to_string()), Value::from(ANN.to_string())]);
     assert_eq!(swarm.refused(claim(BOB, task.id)), Code::Blocked);
+}
+
+#[test]
+fn an_offer_has_its_time_from_when_it_can_be_accepted() {
+    const STEP: Duration = Duration::from_secs(1);
+    let mut swarm = Swarm::new();
+    let first = swarm.assigned(ANN);
+    let offered = swarm.create(after(&[first]), Target::Offer { agent: Some(BOB) });
+    swarm.0.advance(3 * limits::OFFER);
+    assert_eq!(swarm.status(offered), Status::Offered);
+    swarm.0.restart();
+    swarm.poll(ANN);
+    swarm.finish(first, ANN, completed("")).unwrap();
+    swarm.0.advance(limits::OFFER - STEP);
+    assert_eq!((swarm.status(offered), swarm.poll(BOB).2.len()), (Status::Offered, 1));
+    swarm.0.advance(STEP);
+    assert_eq!(swarm.status(offered), Status::Unassigned);
 }
 
 #[test]

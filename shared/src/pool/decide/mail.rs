@@ -14,6 +14,8 @@ use crate::pool::state::{Pool, Source};
 
 /// The type of a task about a letter that begins a thread.
 pub(super) const MESSAGE: &str = "agentmail-message";
+/// The type of one about what follows in a thread.
+const REPLY: &str = "agentmail-reply";
 
 impl Pool {
     /// What comes in a thread goes to whoever has the thread's task; else the agent whose inbox it is gets it; else the
@@ -21,14 +23,18 @@ impl Pool {
     pub(super) fn decide_mail(&self, mailed: &Mailed, ctx: &mut Ctx) -> Answer {
         let letter = &mailed.letter;
         let is_member = |agent: &Uuid| self.members.contains_key(agent);
-        if let Some(task) = mailed.task {
-            let worker = self.tasks.get(task).map_or(mailed.worker, |task| task.agent);
-            let spec = TaskSpec { parent: Some(task), ..task_of(letter, "agentmail-reply") };
-            return self.hand_in(&letter.ids, spec, worker.filter(is_member), ctx);
+        let kind = if mailed.task.is_some() { REPLY } else { MESSAGE };
+        let spec = TaskSpec { parent: mailed.task, ..task_of(letter, kind) };
+        let worker = mailed
+            .task
+            .and_then(|task| self.tasks.get(task).map_or(mailed.worker, |task| task.agent))
+            .filter(is_member);
+        if worker.is_some() {
+            return self.hand_in(&letter.ids, spec, worker, ctx);
         }
         match mailed.agent.filter(is_member).or(self.lead) {
             Some(agent) if Some(agent) == self.lead => Ok(self.leave_to_the_lead(letter, agent)),
-            agent => self.hand_in(&letter.ids, task_of(letter, MESSAGE), agent, ctx),
+            agent => self.hand_in(&letter.ids, spec, agent, ctx),
         }
     }
 

@@ -59,8 +59,26 @@ fn what_comes_in_a_thread_goes_to_whoever_has_it() {
     // The task has ended and left memory: whoever had it is remembered elsewhere.
     let ended = Uuid::from_u128(0xe0d);
     assert_eq!(swarm.gets_one(mailed(None, Some(ended), Some(BOB))).1["agentId"], json!(BOB));
-    let gone = Uuid::from_u128(0xdead);
-    assert_eq!(swarm.gets_one(mailed(None, Some(ended), Some(gone))).1["status"], "unassigned");
+}
+
+#[test]
+fn what_comes_in_a_thread_whose_task_nobody_has_goes_to_its_inboxs_agent_the_lead_or_the_pool() {
+    let mut swarm = Swarm::new();
+    let (waiting, ended) = (swarm.task(Target::Pool), Uuid::from_u128(0xe0d));
+    let gone = Some(Uuid::from_u128(0xdead));
+    for (task, worker) in [(waiting, Some(BOB)), (ended, gone), (ended, None)] {
+        let (_, body) = swarm.gets_one(mailed(Some(ANN), Some(task), worker));
+        assert_eq!((&body["agentId"], &body["parentTaskId"]), (&json!(ANN), &json!(task)));
+        assert_eq!(body["taskType"], "agentmail-reply");
+
+        let before = swarm.sent(Kind::Inboxes).len();
+        assert!(swarm.gets(mailed(gone, Some(task), worker)).is_empty());
+        let sent = swarm.sent(Kind::Inboxes);
+        assert_eq!((sent.len(), &sent[before]["deliver"]["agent"]), (before + 1, &json!(LEAD)));
+    }
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    let (_, body) = swarm.gets_one(mailed(None, Some(ended), gone));
+    assert_eq!((&body["status"], &body["parentTaskId"]), (&json!("unassigned"), &json!(ended)));
 }
 
 #[test]

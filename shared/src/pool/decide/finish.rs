@@ -1,12 +1,13 @@
 //! Reports and ends: progress, results, cancellations, and what follows from them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::{Answer, not_yours, require_ready, work, wrong_state};
+use crate::channels::{self, Channels, Post};
 use crate::code::{Code, Refusal};
 use crate::costs::{self, Cost, Costs};
 use crate::entity::{Ctx, Effect};
@@ -31,6 +32,8 @@ const MEMORY_MIN: usize = 30;
 const NAME: usize = 80;
 const EXCERPT: usize = 200;
 const RESULT: usize = 500;
+/// Tasks that are named of those that wait for one.
+const NAMED: usize = 20;
 /// Longest part of a task in a memory that would be too long with all of it, bytes.
 const TASK_PART: usize = limits::TEXT / 4;
 
@@ -169,12 +172,12 @@ impl Pool {
             "{} {verb} a task.\n\nTask: {what}\n\n{label}: {result}\n\nSee get-task-details with taskId {id} for all of it.",
             worker.name
         );
-        let blocked: Vec<String> = match outcome {
+        let blocked: Vec<Uuid> = match outcome {
             Outcome::Completed => Vec::new(),
-            _ => self.indexes.waiting_for(id).take(20).map(|task| task.to_string()).collect(),
+            _ => self.indexes.waiting_for(id).collect(),
         };
         if !blocked.is_empty() {
-            text.push_str(&format!("\n\nBlocked by it for good: {}", blocked.join(", ")));
+            text.push_str(&format!("\n\nBlocked by it for good: {}", first_of(&blocked)));
         }
         let mut spec = TaskSpec::new(text);
         spec.task_type = Some("follow-up".to_owned());
@@ -254,40 +257,70 @@ impl Pool {
         Some(Effect::entity::<Costs>(EntityKey::of(Kind::Costs, &self.swarm), &command))
     }
 
-    /// Dependants of a task that did not complete can never start: the lead and their creators are told.
+    /// Dependants of a task that did not complete can never start. The lead is told in its inbox; their other creators, who
+    /// read no inbox, by a post that mentions them.
     fn notices(&self, id: Uuid, outcome: Outcome) -> Vec<Effect> {
         if outcome == Outcome::Completed {
             return Vec::new();
         }
-        let blocked: Vec<Uuid> = self.indexes.waiting_for(id).collect();
-        if blocked.is_empty() {
-            return Vec::new();
+        let mut told: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
+        for dependant in self.indexes.waiting_for(id) {
+            let creator = self.tasks.get(dependant).and_then(|task| task.creator);
+            let creator =
+                creator.filter(|agent| self.members.contains_key(agent) && Some(*agent) != self.lead);
+            for agent in creator.into_iter().chain(self.lead) {
+                told.entry(agent).or_default().push(dependant);
+            }
         }
-        let creators = blocked.iter().filter_map(|dependant| self.tasks.get(*dependant)?.creator);
-        let told: BTreeSet<Uuid> =
-            creators.chain(self.lead).filter(|agent| self.members.contains_key(agent)).collect();
-        let status = outcome.status();
-        let notice = |agent: Uuid| {
-            let theirs = |dependant: &&Uuid| {
-                let creator = self.tasks.get(**dependant).and_then(|task| task.creator);
-                Some(agent) == self.lead || creator == Some(agent)
-            };
-            let blocked: Vec<Uuid> = blocked.iter().filter(theirs).copied().collect();
-            let list = blocked.iter().map(Uuid::to_string).collect::<Vec<_>>().join(", ");
-            let deliver = Deliver {
-                agent,
-                content: format!(
-                    "Task {id} is {status}, so tasks that depend on it can never start: {list}. Cancel them or create them anew."
-                ),
-                source: inboxes::Source::System,
-                slack: Slack::default(),
-                mail: None,
-                dedupe: Some(format!("blocked:{id}:{agent}")),
-            };
-            let command = inboxes::Command::Deliver(Box::new(deliver));
-            Effect::entity::<Inboxes>(EntityKey::of(Kind::Inboxes, &self.swarm), &command)
+        let notice = |(agent, blocked): (Uuid, Vec<Uuid>)| {
+            let content = format!(
+                "Task {id} is {}, so tasks that depend on it can never start: {}. Cancel them or create them anew.",
+                outcome.status(),
+                first_of(&blocked)
+            );
+            if Some(agent) == self.lead {
+                let dedupe = format!("blocked:{id}:{agent}");
+                self.leave_notice(agent, content, dedupe)
+            } else {
+                self.mention(agent, content)
+            }
         };
         told.into_iter().map(notice).collect()
+    }
+
+    fn leave_notice(&self, lead: Uuid, content: String, dedupe: String) -> Effect {
+        let deliver = Deliver {
+            agent: lead,
+            content,
+            source: inboxes::Source::System,
+            slack: Slack::default(),
+            mail: None,
+            dedupe: Some(dedupe),
+        };
+        let command = inboxes::Command::Deliver(Box::new(deliver));
+        Effect::entity::<Inboxes>(EntityKey::of(Kind::Inboxes, &self.swarm), &command)
+    }
+
+    fn mention(&self, agent: Uuid, content: String) -> Effect {
+        let post = Post {
+            author: None,
+            channel: None,
+            content,
+            reply_to: None,
+            mentions: vec![agent],
+            assignees: Vec::new(),
+        };
+        let command = channels::Command::Post(Box::new(post));
+        Effect::entity::<Channels>(EntityKey::of(Kind::Channels, &self.swarm), &command)
+    }
+}
+
+/// The first of these tasks, and how many more there are: no message takes all that may wait for one.
+fn first_of(tasks: &[Uuid]) -> String {
+    let first = tasks.iter().take(NAMED).map(Uuid::to_string).collect::<Vec<_>>().join(", ");
+    match tasks.len().checked_sub(NAMED) {
+        None | Some(0) => first,
+        Some(more) => format!("{first} and {more} more"),
     }
 }
 

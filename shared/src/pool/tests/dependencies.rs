@@ -44,11 +44,34 @@ fn a_broken_dependency_is_seen_and_told() {
     swarm.run(Command::Cancel { task: first, by: Some(LEAD), reason: None }).unwrap();
     assert_eq!(swarm.body(task.id)["blockedBy"], serde_json::json!([first]));
     assert_eq!(swarm.0.entity.task(task.id).unwrap().broken(), [first]);
-    let mut told: Vec<_> =
-        swarm.sent(Kind::Inboxes).iter().map(|command| command["deliver"]["agent"].clone()).collect();
-    told.sort_by_key(ToString::to_string);
-    assert_eq!(told, [Value::from(LEAD.to_string()), Value::from(ANN.to_string())]);
+    let (left, posted) = (swarm.sent(Kind::Inboxes), swarm.sent(Kind::Channels));
+    let ([left], [posted]) = (&left[..], &posted[..]) else { panic!("{left:?} {posted:?}") };
+    let (left, posted) = (&left["deliver"], &posted["post"]);
+    assert_eq!(left["agent"], LEAD.to_string());
+    assert_eq!(posted["mentions"], serde_json::json!([ANN]), "only leads read inboxes");
+    for content in [&left["content"], &posted["content"]] {
+        assert!(content.as_str().unwrap().contains(&task.id.to_string()), "{content}");
+    }
     assert_eq!(swarm.refused(claim(BOB, task.id)), Code::Blocked);
+}
+
+#[test]
+fn of_many_that_a_broken_dependency_blocks_the_first_are_named_and_all_counted() {
+    let mut swarm = Swarm::new();
+    let first = swarm.assigned(BOB);
+    for _ in 0..25 {
+        created(swarm.run(create(after(&[first]), Vec::new())));
+    }
+    swarm.poll(BOB);
+    swarm.finish(first, BOB, Finish::Failed { reason: None }).unwrap();
+    let (left, posted) = (swarm.sent(Kind::Inboxes), swarm.sent(Kind::Channels));
+    let follow_up = swarm.poll(LEAD).0.unwrap().id;
+    let follow_up = swarm.body(follow_up);
+    for content in [&left[0]["deliver"]["content"], &posted[0]["post"]["content"], &follow_up["task"]] {
+        let content = content.as_str().unwrap();
+        assert!(content.matches(", ").count() >= 19 && content.contains(" and 5 more"), "{content}");
+        assert!(content.len() < limits::MESSAGE, "{content}");
+    }
 }
 
 #[test]

@@ -69,8 +69,8 @@ impl Entity for Schedules {
                 self.remove(*schedule);
                 changes.delete(Schedule::key(*schedule));
             }
-            Event::Fired { schedule, nominal, at, next, .. } => {
-                self.change(*schedule, changes, |schedule| schedule.fire(*nominal, *at, *next));
+            Event::Fired { schedule, nominal, at, recovered, next, .. } => {
+                self.change(*schedule, changes, |schedule| schedule.fire(*nominal, *recovered, *at, *next));
             }
             Event::Ran { schedule, at, .. } => {
                 self.change(*schedule, changes, |schedule| schedule.run(*at));
@@ -138,8 +138,8 @@ impl Entity for Schedules {
             if !schedule.enabled && schedule.next_run.is_some() {
                 return Err(format!("schedules: {id} is disabled and has no next run"));
             }
-            if schedule.next_run.is_some() && schedule.next_run <= schedule.fired {
-                return Err(format!("schedules: nominal times of {id} rise"));
+            if schedule.next_run.is_some_and(|next| schedule.has_fired(next)) {
+                return Err(format!("schedules: no nominal time of {id} comes twice"));
             }
         }
         Ok(())
@@ -161,8 +161,8 @@ impl Schedules {
 }
 
 impl Schedule {
-    fn fire(&mut self, nominal: Timestamp, at: Timestamp, next: Option<Timestamp>) {
-        self.fired = Some(nominal);
+    fn fire(&mut self, nominal: Timestamp, recovered: bool, at: Timestamp, next: Option<Timestamp>) {
+        self.note_fired(nominal, recovered);
         self.next_run = next;
         self.run(at);
     }

@@ -231,13 +231,13 @@ impl Schedules {
         let errors = schedule.errors.saturating_add(1);
         let enabled = schedule.enabled && !schedule.one_time && errors < ERRORS_MAX;
         let rest = BACK_OFF[(errors as usize - 1).min(BACK_OFF.len() - 1)];
-        let after = ctx.wall.max(schedule.fired.unwrap_or(Timestamp::ZERO));
+        let again = schedule.first_open(ctx.wall, |after| Some(after + rest));
         let event = Event::Failed {
             schedule: schedule.id,
             at: ctx.wall,
             message: message.chars().take(ERROR).collect(),
             enabled,
-            next: enabled.then(|| after + rest),
+            next: again.filter(|_| enabled),
         };
         Decision::new(Reply::Done, vec![event])
     }
@@ -289,8 +289,7 @@ fn following(schedule: &Schedule, nominal: Timestamp, at: Timestamp) -> (Option<
     if schedule.one_time {
         return (None, None);
     }
-    let fired = Schedule { fired: Some(nominal), ..schedule.clone() };
-    match fired.occurrence(at) {
+    match schedule.occurrence(at) {
         Ok(next) => (next, None),
         Err(refusal) => {
             let message = refusal.message.chars().take(ERROR).collect();
@@ -306,10 +305,11 @@ fn written(schedule: &Schedule) -> usize {
     3 * json::length(schedule)
 }
 
-/// The schedule as it goes on from now. No occurrence comes twice: those that have fired are passed by.
+/// The schedule as it goes on from now. No occurrence comes twice: those that have fired are passed by, and what fires from
+/// now on stands apart from them.
 fn planned_anew(schedule: &Schedule, wall: Timestamp) -> Option<Event> {
     let next_run = schedule.occurrence(wall).ok()?;
-    let schedule = Box::new(Schedule { next_run, updated: wall, ..schedule.clone() });
+    let schedule = Box::new(Schedule { next_run, updated: wall, leapt: true, ..schedule.clone() });
     schedule.next_run.is_some().then_some(Event::Updated { schedule })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A swarm has one entity for all of them, because names are unique in the swarm. The template of the task
 //! stands in the head: the decision to fire makes the task's text, and cannot read bodies. Schedules alone
-//! go by the wall clock. A firing is the pair (schedule, nominal time); the nominal times of a schedule only
-//! rise, so no pair fires twice, and the task's id derives from the pair.
+//! go by the wall clock. A firing is the pair (schedule, nominal time); a schedule knows for which of its times it has
+//! fired, so no pair fires twice, and the task's id derives from the pair.
 
 mod agents;
 mod apply;
@@ -11,6 +11,7 @@ mod command;
 mod decide;
 mod effects;
 mod event;
+mod fired;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::command::Create;
+use super::fired::Stretch;
 use crate::code::Refusal;
 use crate::cron::Cron;
 use crate::id::Name;
@@ -75,9 +76,15 @@ pub struct Schedule {
     /// The nominal time of the next occurrence; only an enabled schedule has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_run: Option<Timestamp>,
-    /// The latest nominal time that fired. Later ones must be later.
+    /// Nominal times up to this one have fired. Later ones must be later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fired: Option<Timestamp>,
+    /// Later ones that have fired as well, for which the wall clock may have been ahead; the earliest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) apart: Vec<Stretch>,
+    /// The latest that fired was missed, or the clock was set back since: the next one stands apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) leapt: bool,
     /// Refused occurrences since the last one that the pool took.
     #[serde(default)]
     pub errors: u32,
@@ -116,6 +123,8 @@ impl Schedule {
             last_run: None,
             next_run: None,
             fired: None,
+            apart: Vec::new(),
+            leapt: false,
             errors: 0,
             refused: false,
             last_error_at: None,
@@ -159,11 +168,12 @@ impl Schedule {
     /// # Errors
     /// `invalid_argument` when the cron expression or its zone cannot be read.
     pub(super) fn occurrence(&self, wall: Timestamp) -> Result<Option<Timestamp>, Refusal> {
-        let after = wall.max(self.fired.unwrap_or(Timestamp::ZERO));
         if let Some(cron) = &self.cron {
-            return Ok(Cron::parse(cron, &self.zone, &self.id.to_string())?.next(after));
+            let cron = Cron::parse(cron, &self.zone, &self.id.to_string())?;
+            return Ok(self.first_open(wall, |after| cron.next(after)));
         }
-        Ok(self.interval_ms.map(|interval| after + Duration::from_millis(interval)))
+        let interval = self.interval_ms.map(Duration::from_millis);
+        Ok(interval.and_then(|interval| self.first_open(wall, |after| Some(after + interval))))
     }
 
     /// The shape `Schedule` of Agent Swarm, with nulls for what is absent.

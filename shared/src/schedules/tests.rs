@@ -1,4 +1,5 @@
 mod bounds;
+mod clock;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use uuid::Uuid;
 use super::*;
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
-use crate::entity::{Changes, Ctx, Effect, Entity};
+use crate::entity::{Effect, Entity};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::pool::{self, Pool};
@@ -331,51 +332,6 @@ fn a_schedule_of_a_definition_is_only_switched_on_and_off() {
     follow(&mut bench, Some("*/5 * * * *")).unwrap();
     let schedule = get(&bench, "agent dev");
     assert!(!schedule.enabled && schedule.next_run.is_none());
-}
-
-#[test]
-fn a_wall_clock_that_went_back_is_waited_for() {
-    let mut bench = bench();
-    create(&mut bench, Create { interval_ms: Some(60_000), ..Create::new("i", "t") }).unwrap();
-    let due = get(&bench, "i").next_run.unwrap();
-    let tick = |bench: &Bench<Schedules>, now: Timestamp, wall: Timestamp| {
-        let mut ctx = Ctx::new(now, wall, bench.serving_since, bench.epoch, Uuid::nil());
-        bench.entity.decide(&Command::Tick, &mut ctx).unwrap()
-    };
-    let behind = tick(&bench, due, due - Duration::from_secs(20));
-    assert!(behind.effects.is_empty());
-    assert_eq!(behind.events, vec![Event::ClockBehind { look_again: due + Duration::from_secs(20) }]);
-    // A firing is never repeated, wherever the wall clock stands.
-    bench.advance(MINUTE);
-    assert!(get(&bench, "i").next_run.unwrap() > due);
-    let again = tick(&bench, bench.now, due - 10 * MINUTE);
-    assert!(again.effects.is_empty());
-}
-
-#[test]
-fn a_wall_clock_that_was_ahead_for_a_moment_silences_nothing() {
-    let mut bench = bench();
-    create(&mut bench, Create { interval_ms: Some(60_000), ..Create::new("i", "t") }).unwrap();
-    create(&mut bench, cron("hourly", "@hourly")).unwrap();
-    create(&mut bench, once("soon", 120_000)).unwrap();
-    let due = get(&bench, "i").next_run.unwrap();
-    let tick = |bench: &mut Bench<Schedules>, wall: Timestamp| {
-        let mut ctx = Ctx::new(due, wall, bench.serving_since, bench.epoch, Uuid::nil());
-        let decision = bench.entity.decide(&Command::Tick, &mut ctx).unwrap();
-        decision.events.iter().for_each(|event| bench.entity.apply(event, &mut Changes::default()));
-        bench.entity.check().unwrap();
-        decision.effects.len()
-    };
-    let year = Duration::from_secs(365 * 86_400);
-    assert_eq!(tick(&mut bench, due + year), 3);
-    assert!(get(&bench, "i").next_run.unwrap() > due + year);
-    // Back again, and nothing that has fired comes again.
-    assert_eq!(tick(&mut bench, due), 0);
-    assert_eq!(get(&bench, "i").next_run, Some(due + MINUTE));
-    let hourly = get(&bench, "hourly");
-    assert!(hourly.next_run > hourly.fired && hourly.next_run.unwrap() < due + 120 * MINUTE, "{hourly:?}");
-    assert!(get(&bench, "soon").is_done());
-    assert_eq!(tick(&mut bench, due + MINUTE), 1);
 }
 
 #[derive(Clone, Debug)]

@@ -165,6 +165,7 @@ impl Schedule {
         self.note_fired(nominal, recovered);
         self.next_run = next;
         self.run(at);
+        self.updated = at;
     }
 
     fn run(&mut self, at: Timestamp) {
@@ -176,7 +177,7 @@ impl Schedule {
         }
         self.refused = false;
         self.last_run = Some(at);
-        self.updated = at;
+        self.updated = self.updated.max(at);
         if self.one_time {
             self.enabled = false;
             self.next_run = None;
@@ -189,7 +190,8 @@ impl Schedule {
         self.last_error_at = Some(at);
         self.last_error = Some(message.to_owned());
         self.enabled = enabled;
+        // What leaves the plan alone hides no clock that was ahead when it was made.
+        self.updated = if next == self.next_run { self.updated.max(at) } else { at };
         self.next_run = next;
-        self.updated = at;
     }
 }

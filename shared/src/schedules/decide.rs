@@ -165,7 +165,11 @@ impl Schedules {
             || update.interval_ms.is_some()
             || update.zone.is_some()
             || update.run_at.is_some();
-        let changed = planned(changed, ctx.wall, !timing && !enabled_again)?;
+        let keep = !timing && !enabled_again;
+        if keep {
+            changed.updated = before.updated.max(ctx.wall);
+        }
+        let changed = planned(changed, ctx.wall, keep)?;
         Ok(after(gone, stored(changed, |schedule| Event::Updated { schedule })))
     }
 

@@ -144,7 +144,7 @@ impl Schedule {
         Some((self.last_run.filter(|_| self.is_done())?, self.id))
     }
 
-    /// When it was planned, if it recurs. Whatever plans it notes the time.
+    /// When it was planned, if it recurs. Whatever plans it notes the time, and whatever else does leaves a later one.
     pub(super) fn plan(&self) -> Option<(Timestamp, Uuid)> {
         (!self.one_time && self.next_run.is_some()).then_some((self.updated, self.id))
     }

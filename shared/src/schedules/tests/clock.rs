@@ -145,3 +145,28 @@ fn a_refusal_that_comes_after_the_wall_clock_was_set_back_is_no_long_rest() {
     assert_eq!(get(&bench, "minutely").next_run, Some(begin + 3 * MINUTE));
     assert_eq!(tick_at(&mut bench, begin + 3 * MINUTE), 1);
 }
+
+#[test]
+fn what_leaves_the_times_of_a_schedule_alone_hides_no_clock_that_was_ahead() {
+    let which = || named("minutely");
+    let raised = Update { priority: Some(60), ..Update::new(which(), LEAD) };
+    let agent = Name::parse("dev").unwrap();
+    for command in [
+        Command::RunNow { which: which(), by: LEAD },
+        Command::Update(Box::new(raised)),
+        Command::RunRefused { agent, message: "it is disabled".to_owned() },
+    ] {
+        let mut bench = bench();
+        create(&mut bench, cron("minutely", "* * * * *")).unwrap();
+        follow(&mut bench, Some("* * * * *")).unwrap();
+        let begin = get(&bench, "minutely").next_run.unwrap();
+        tick_at(&mut bench, begin + 120 * MINUTE);
+        bench.now = begin + 2 * MINUTE;
+        bench.run(command).unwrap();
+        let now = bench.now;
+        tick_at(&mut bench, now);
+        for name in ["minutely", "agent dev"] {
+            assert_eq!(get(&bench, name).next_run, Some(begin + 3 * MINUTE), "{name}");
+        }
+    }
+}

@@ -1,13 +1,16 @@
 //! Schedules that start agents: their times stand in the agents' definitions.
 
+use uuid::Uuid;
+
 use super::Update;
-use super::decide::{ERROR, check, planned, stored};
+use super::decide::{ERROR, NAME, check, planned, stored};
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use super::{Create, Reply};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::id::Name;
+use crate::text;
 
 impl Schedules {
     /// Makes the schedule of an agent what the agent's definition says. What somebody has switched off stays off.
@@ -42,7 +45,7 @@ impl Schedules {
         let id = ctx.id();
         let name = format!("agent {agent}");
         // Somebody may have a schedule of that name already.
-        let name = if self.ids.contains_key(&name) { format!("agent {agent} {id}") } else { name };
+        let name = if self.ids.contains_key(&name) { told_apart(&name, id) } else { name };
         let times = Create {
             cron: Some(cron.to_owned()),
             zone: zone.to_owned(),
@@ -69,6 +72,12 @@ impl Schedules {
     fn schedule_of(&self, agent: &Name) -> Option<&Schedule> {
         self.schedules.values().find(|schedule| schedule.runs.as_ref() == Some(agent))
     }
+}
+
+/// The name with the id of its schedule behind it, of which no letter may be missing.
+fn told_apart(name: &str, id: Uuid) -> String {
+    let id = id.to_string();
+    format!("{} {id}", text::beginning(name, NAME - id.len() - 1))
 }
 
 impl Schedule {

@@ -29,7 +29,8 @@ const LISTED: usize = 1000;
 /// Most schedules that one tick fires, plans anew or forgets. The others follow with the next, so that nobody waits for all
 /// of them.
 const AT_ONCE: usize = 256;
-const NAME: usize = 100;
+/// Longest name, characters.
+pub(super) const NAME: usize = 100;
 const DESCRIPTION: usize = 10_000;
 const TASK_TYPE: usize = 50;
 const MODEL: usize = 100;

@@ -298,6 +298,23 @@ fn an_agent_runs_at_the_times_of_its_definition() {
 }
 
 #[test]
+fn an_agent_with_the_longest_name_runs_at_its_times_though_somebody_has_a_schedule_of_that_name() {
+    let mut bench = bench();
+    let agent = Name::parse(&"a".repeat(Name::MAX)).unwrap();
+    create(&mut bench, cron(&format!("agent {agent}"), "0 0 1 1 *")).unwrap();
+    let times = Command::Follow { agent, cron: Some("* * * * *".to_owned()), zone: "UTC".to_owned() };
+    bench.run(times.clone()).unwrap();
+    let of_agent = |schedule: &&Schedule| schedule.runs.is_some();
+    let made = bench.entity.schedules.values().find(of_agent).unwrap().clone();
+    assert_eq!(made.name.chars().count(), 100);
+    assert!(made.name.ends_with(&format!(" {}", made.id)), "{}", made.name);
+    bench.advance(MINUTE);
+    assert_eq!(bench.effects.len(), 1);
+    bench.run(times).unwrap();
+    assert_eq!(bench.entity.schedules.len(), 2, "it is found again");
+}
+
+#[test]
 fn an_agent_that_refuses_its_run_leaves_word_and_keeps_its_times() {
     let mut bench = bench();
     follow(&mut bench, Some("* * * * *")).unwrap();

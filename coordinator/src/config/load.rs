@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use figment::Figment;
-use figment::error::Kind;
-use figment::providers::{Env, Format, Toml};
+use figment::error::{Kind, OneOf};
+use figment::providers::{Env, Format};
 use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
 use skein_shared::spelling::nearest;
 
 use super::check::check;
@@ -31,6 +32,27 @@ pub struct Overrides {
 #[error("{0}")]
 pub struct ConfigError(pub(super) String);
 
+/// TOML whose mistakes are told by their place: the line that one is on may hold a secret.
+struct Settings;
+
+impl Format for Settings {
+    type Error = figment::Error;
+
+    const NAME: &'static str = "TOML";
+
+    fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, figment::Error> {
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let place = before.map(|before| {
+                let line = before.matches('\n').count() + 1;
+                let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+                format!("line {line}, column {column}: ")
+            });
+            figment::Error::from(format!("{}{}", place.unwrap_or_default(), error.message()))
+        })
+    }
+}
+
 /// Reads `file` if it is there, then the environment, then the command line's `overrides`.
 ///
 /// # Errors
@@ -38,7 +60,7 @@ pub struct ConfigError(pub(super) String);
 pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     let mut figment = Figment::new();
     if file.exists() {
-        figment = figment.merge(Toml::file_exact(file));
+        figment = figment.merge(Settings::file_exact(file));
     }
     figment = figment.merge(environment());
     // As Agent Swarm calls them. Not by the provider above: it would take digits for a number.
@@ -111,9 +133,26 @@ fn explain(error: &figment::Error) -> ConfigError {
         _ if ["secret", "token", "key", "store.redis"].iter().any(|part| path.contains(part)) => {
             format!("`{path}` must be a text in quotes")
         }
-        kind => format!("`{path}`: {kind}"),
+        // Of the file as a whole.
+        Kind::Message(problem) if path.is_empty() => problem.clone(),
+        kind => format!("`{path}`: {}", wanted(kind)),
     };
     ConfigError(format!("{place}{problem}"))
+}
+
+/// What a setting has to be. Never what was found, which is a whole list with its secrets if a bracket is missing.
+fn wanted(kind: &Kind) -> String {
+    match kind {
+        Kind::InvalidType(_, expected) => format!("invalid type, expected {expected}"),
+        Kind::InvalidValue(_, expected) => format!("invalid value, expected {expected}"),
+        Kind::InvalidLength(_, expected) => format!("invalid length, expected {expected}"),
+        Kind::UnknownVariant(_, known) => format!("unknown word, expected {}", OneOf(known)),
+        Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) => "the number is out of range".to_owned(),
+        Kind::Unsupported(_) | Kind::UnsupportedKey(..) => "nothing of this type can be set here".to_owned(),
+        Kind::Message(_) | Kind::UnknownField(..) | Kind::MissingField(_) | Kind::DuplicateField(_) => {
+            kind.to_string()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -320,6 +359,34 @@ mod tests {
         assert!(all("door"));
         for provider in Provider::ALL {
             assert!(!all(provider.as_str()), "{} has no words of its own", provider.as_str());
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_is_told_without_the_line_that_it_is_on() {
+        for line in [
+            "redis = \"redis://skein:hush\\shush@box\"",
+            "redis = \"redis://skein:hush@box",
+            "redis = redis://skein:hush@box",
+        ] {
+            let said = read(&format!("[store]\n{line}\n")).unwrap_err().to_string();
+            assert!(said.contains("config.toml: line 2, column "), "{said}");
+            assert!(!said.contains("hush") && !said.contains("``"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_in_place_of_a_setting_is_not_told() {
+        for (text, place) in [
+            ("[slack]\nworkspace = '[{bot_token=\"xoxb-hush\"}'", "`slack.workspace`"),
+            ("[ingress]\nsource = '[{name=\"hub\", secret=\"hush\"}'", "`ingress.source`"),
+            ("[listen]\nhttp = \"hush\"", "`listen.http`"),
+            ("[limits]\ndrain = \"hush\"", "`limits.drain`"),
+            ("[store]\ndurability = \"hush\"", "`store.durability`"),
+            ("[embeddings]\nmodel = \"m\"\nurl = \"//me:hush@x\"", "`embeddings.url`"),
+        ] {
+            let said = read(text).unwrap_err().to_string();
+            assert!(said.contains(place) && !said.contains("hush"), "{said}");
         }
     }
 

@@ -489,7 +489,8 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> 
     if !text.ends_with('/') {
         text.push('/');
     }
-    Url::parse(&text).map_err(|error| serde::de::Error::custom(format!("`{text}` is no address: {error}")))
+    // Without the text, which may have a password in it.
+    Url::parse(&text).map_err(|error| serde::de::Error::custom(format!("this is no address: {error}")))
 }
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {

@@ -111,3 +111,19 @@ async fn a_swarm_moves_to_redis_and_back() -> Result<()> {
     up.terminate().await?;
     Ok(())
 }
+
+/// A copy of another store would pass for one of the node's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_is_of_the_store_that_the_node_belongs_to() -> Result<()> {
+    let (ours, other) = (Server::start().await?, Server::start().await?);
+    let home = Up::serve_in(Folder::new()?, &["--redis", &ours.url()]).await?.terminate().await?;
+    Up::serve_in(Folder::new()?, &["--redis", &other.url()]).await?.terminate().await?;
+    let file = home.path().join("state.jsonl").to_string_lossy().into_owned();
+    let mistaken = skein(&home, &["export", &file, "--redis", &other.url()]).await?;
+    let said = String::from_utf8_lossy(&mistaken.stderr).into_owned();
+    ensure!(!mistaken.status.success() && said.contains("this node belongs to the store"), "{said}");
+    ensure!(!std::fs::exists(&file)?, "an export of another store is there");
+    let right = skein(&home, &["export", &file, "--redis", &ours.url()]).await?;
+    ensure!(right.status.success(), "{}", String::from_utf8_lossy(&right.stderr));
+    Ok(())
+}

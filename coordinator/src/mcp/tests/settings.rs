@@ -49,6 +49,19 @@ async fn the_narrowest_value_applies_and_each_stands_in_the_list() {
     assert_eq!(values(&all), ["MODEL=sonnet", "MODEL=opus", "MODEL=local"]);
     let own = face.facts(&worker, "list-config", json!({ "scope": "agent", "scopeId": worker.id })).await;
     assert_eq!(values(&own), ["MODEL=opus"]);
+    // An agent has a name as well, a repository only an id.
+    for named in [json!({ "scope": "agent", "scopeId": "Worker" }), json!({ "scopeId": "Worker" })] {
+        assert_eq!(face.facts(&worker, "list-config", named).await, own);
+    }
+    let same = json!({ "scope": "agent", "scopeId": "Worker", "key": "MODEL", "value": "opus" });
+    let same = face.facts(&worker, "set-config", same).await;
+    assert_eq!(
+        (&same["config"]["scopeId"], &same["config"]["id"]),
+        (&json!(worker.id), &own["configs"][0]["id"])
+    );
+    let repo = json!({ "scope": "repo", "scopeId": "Worker", "key": "MODEL", "value": "local" });
+    let refused = face.call(&lead, "set-config", repo).await;
+    assert_eq!(refused["structuredContent"]["code"], "invalid_argument", "{refused}");
     let id = own["configs"][0]["id"].clone();
     face.facts(&worker, "delete-config", json!({ "id": id })).await;
     let gone = face.call(&worker, "delete-config", json!({ "id": id })).await;

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use skein_shared::id::parse_uuid;
 use skein_shared::settings::{Place, Scope, VALUE, Wanted};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
@@ -48,7 +49,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .need("scope", one_of(&SCOPES), "For all, for an agent, or for a repository")
                     .need("key", text(KEY), "Its name, such as MODEL_OVERRIDE")
                     .need("value", any_text(VALUE), "Its value")
-                    .take("scopeId", uuid(), "The agent's or repository's id; not for global")
+                    .take("scopeId", agent(), "The agent's id or name, or the repository's id; not for global")
                     .take("isSecret", flag(), "Keep it encrypted and mask it (false)")
                     .take("description", any_text(1000), "What it is for")
                     .rare("envPath", any_text(4096), "Refused: coordinators write no files"),
@@ -78,7 +79,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .args(
                 Args::none()
                     .take("scope", one_of(&SCOPES), "Of this scope")
-                    .take("scopeId", uuid(), "Of this agent or repository")
+                    .take("scopeId", agent(), "Of this agent (id or name) or repository (id)")
                     .take("key", text(KEY), "Of this name")
                     .take("includeSecrets", flag(), "Secrets in plain text, those that you may read (false)"),
             )
@@ -100,7 +101,7 @@ struct SetArgs {
     scope: String,
     key: String,
     value: String,
-    scope_id: Option<Uuid>,
+    scope_id: Option<String>,
     #[serde(default)]
     is_secret: bool,
     description: Option<String>,
@@ -114,7 +115,8 @@ async fn set(call: Call, args: SetArgs) -> Outcome {
             "envPath: coordinators write no files; leave it out, and let those who need the value ask get-config",
         ));
     }
-    let scope = scope(&args.scope, args.scope_id)?;
+    let of = scope_id(&call, Some(&args.scope), args.scope_id).await?;
+    let scope = scope(&args.scope, of)?;
     let wish = Wish {
         place: Place { key: args.key, scope },
         value: args.value,
@@ -125,6 +127,16 @@ async fn set(call: Call, args: SetArgs) -> Outcome {
     let (setting, new) = call.service.set_setting(&call.who, call.request, wish).await?;
     let what = if new { "set" } else { "changed" };
     Ok(done(format!("{place} is {what}."), facts!({ "config": setting })))
+}
+
+/// The id of what a scope is of. An agent has a name as well, a repository only an id.
+async fn scope_id(call: &Call, scope: Option<&str>, of: Option<String>) -> Result<Option<Uuid>, Refusal> {
+    let Some(of) = of else { return Ok(None) };
+    let may_be_name = scope.is_none_or(|scope| scope == "agent");
+    if may_be_name && Uuid::try_parse(&of).is_err() {
+        return call.service.agent_named(&call.who, &of).await.map(Some);
+    }
+    parse_uuid("scopeId", &of).map(Some)
 }
 
 /// The scope with the id that it needs; for all there is none.
@@ -166,14 +178,15 @@ async fn get(call: Call, args: GetArgs) -> Outcome {
 #[serde(rename_all = "camelCase")]
 struct ListArgs {
     scope: Option<String>,
-    scope_id: Option<Uuid>,
+    scope_id: Option<String>,
     key: Option<String>,
     #[serde(default)]
     include_secrets: bool,
 }
 
 async fn list_all(call: Call, args: ListArgs) -> Outcome {
-    let look = Look::Raw(Wanted { scope: args.scope, of: args.scope_id, key: args.key });
+    let of = scope_id(&call, args.scope.as_deref(), args.scope_id).await?;
+    let look = Look::Raw(Wanted { scope: args.scope, of, key: args.key });
     Ok(shown(call.service.settings(&call.who, look, args.include_secrets).await?))
 }
 

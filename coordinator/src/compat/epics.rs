@@ -46,8 +46,12 @@ pub(super) async fn delete(State(compat): State<Compat>, Path(id): Path<Uuid>, a
 pub(super) async fn add_task(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
     let mut arguments = asked.fields.clone();
     arguments.extend(named(id));
-    let tool = if arguments.contains_key("taskId") { "assign-task-to-epic" } else { "send-task" };
-    made(compat.tool(&asked, tool, arguments).await?["task"].take())
+    if arguments.contains_key("taskId") {
+        return made(compat.tool(&asked, "assign-task-to-epic", arguments).await?["task"].take());
+    }
+    // Only agents send a task twice by mistake: no route compares it with others.
+    arguments.insert("allowDuplicate".to_owned(), json!(true));
+    made(compat.tool(&asked, "send-task", arguments).await?["task"].take())
 }
 
 fn named(id: Uuid) -> Map<String, Value> {

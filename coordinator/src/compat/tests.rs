@@ -237,6 +237,16 @@ async fn a_runner_of_the_seed_goes_through_its_loop() {
 }
 
 #[tokio::test]
+async fn no_route_compares_a_task_with_others() {
+    let bed = Bed::swarm().await;
+    let epic = bed.is(201, "POST", "/api/epics", Some(LEAD), json!({ "name": "Ship", "goal": "out" })).await;
+    let of_epic = format!("/api/epics/{}/tasks", epic["id"].as_str().unwrap());
+    for path in ["/api/tasks", "/api/tasks", &of_epic, &of_epic] {
+        bed.is(201, "POST", path, Some(LEAD), json!({ "task": "paint the fence" })).await;
+    }
+}
+
+#[tokio::test]
 async fn every_route_answers_in_the_seed_s_shape() {
     let bed = Bed::swarm().await;
     let task = bed.task(json!({ "task": "one", "tags": ["x"], "source": "github" })).await;

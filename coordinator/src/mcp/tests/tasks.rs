@@ -231,3 +231,17 @@ async fn routine_tasks_are_listed_for_those_alone_who_ask_and_make_no_page_short
     all.sort();
     assert_eq!(all, ["other", "plain", "tagged", "typed"]);
 }
+
+#[tokio::test]
+async fn an_epic_says_how_many_tasks_it_has_whatever_part_of_them_is_shown() {
+    let (face, lead, worker) = swarm().await;
+    let epic = face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let epic = epic["epic"]["id"].clone();
+    for text in ["quarry the stones", "mix mortar", "build"] {
+        face.facts(&lead, "send-task", json!({ "task": text, "epicId": epic })).await;
+    }
+    let part = face.facts(&worker, "get-epic-details", json!({ "epicId": epic, "limit": 2 })).await;
+    assert_eq!(part["tasks"].as_array().unwrap().len(), 2, "{part}");
+    let message = part["message"].as_str().unwrap();
+    assert!(message.starts_with("Epic Launch has 3 tasks and is "), "{message}");
+}

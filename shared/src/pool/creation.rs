@@ -87,7 +87,8 @@ impl TaskSpec {
     }
 }
 
-/// Who shall do a task. Without an agent, the agent of the parent task is meant, and the pool if there is none.
+/// Who shall do a task. Without an agent, the agent of the parent task is meant, and the pool if there is none or it is
+/// the lead that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {

@@ -44,7 +44,7 @@ impl Pool {
         self.require_new(id, create)?;
         self.require_no_cycle(id, spec)?;
 
-        let agent = self.routed(create);
+        let agent = self.routed(create, delegation);
         let sketch = create.by.map(|_| Sketch::of(&spec.task, &spec.context));
         let assigned = agent.filter(|_| matches!(create.target, Target::Assign { .. }));
         let guarded = matches!(
@@ -127,16 +127,19 @@ impl Pool {
         needed.filter(|id| !known(id)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn routed(&self, create: &Create) -> Option<Uuid> {
+    fn routed(&self, create: &Create, delegation: bool) -> Option<Uuid> {
         match create.target {
             Target::Pool | Target::Backlog => None,
             Target::Assign { agent: Some(agent) } | Target::Offer { agent: Some(agent) } => Some(agent),
             Target::Assign { agent: None } | Target::Offer { agent: None } => {
                 let parent = create.spec.parent?;
-                match self.tasks.get(parent) {
+                let agent = match self.tasks.get(parent) {
                     Some(task) => task.agent,
                     None => fact(create, parent)?.agent,
-                }
+                };
+                // What a lead sends of its own work is for others: nobody sends tasks to the lead.
+                let leads = delegation && create.by == self.lead;
+                agent.filter(|_| !(leads && agent == self.lead))
             }
         }
     }

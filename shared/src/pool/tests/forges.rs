@@ -80,6 +80,18 @@ fn what_people_ask_for_is_a_task_of_the_leads() {
 }
 
 #[test]
+fn a_lead_that_does_as_it_is_advised_passes_the_work_on() {
+    let mut swarm = Swarm::new();
+    let (task, _) = swarm.learns_one(ask(true));
+    let spec = TaskSpec { parent: Some(task), ..TaskSpec::new("look at it") };
+    let (target, rules) = (Target::Assign { agent: None }, Rules::Delegation { allow_duplicate: false });
+    let create = Create { by: Some(LEAD), spec, target, rules, facts: Vec::new() };
+    let part = created(swarm.run(Command::Create(Box::new(create))));
+    let body = swarm.body(part);
+    assert_eq!((&body["status"], &body["githubNumber"]), (&json!("unassigned"), &json!(7)));
+}
+
+#[test]
 fn what_is_asked_for_in_two_ways_is_one_task_and_each_question_one_more() {
     let mut swarm = Swarm::new();
     let (comment, _) = swarm.learns_one(ask(false));

@@ -105,6 +105,23 @@ fn a_child_goes_to_the_agent_of_its_parent() {
 }
 
 #[test]
+fn what_a_lead_sends_of_its_own_task_is_for_the_pool() {
+    let mut swarm = Swarm::new();
+    let own = swarm.assigned(LEAD);
+    let by_parent = [Target::Assign { agent: None }, Target::Offer { agent: None }];
+    for (text, target) in ["the first half", "what is left then"].into_iter().zip(by_parent) {
+        let mut part = send(LEAD, text, target);
+        part.spec.parent = Some(own);
+        let part = created(swarm.run(command(&part)));
+        assert_eq!(swarm.status(part), Status::Unassigned);
+        assert_eq!(swarm.body(part)["parentTaskId"], own.to_string());
+        let mut back = send(ANN, text, target);
+        back.spec.parent = Some(own);
+        assert_eq!(swarm.refused(command(&back)), Code::InvalidArgument);
+    }
+}
+
+#[test]
 fn duplicates_are_refused_for_ten_minutes() {
     let mut swarm = Swarm::new();
     let pool = |text: &str| command(&send(LEAD, text, Target::Pool));

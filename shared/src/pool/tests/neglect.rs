@@ -126,6 +126,25 @@ fn work_that_nobody_claims_is_an_alarm_until_somebody_does() {
 }
 
 #[test]
+fn what_waits_behind_work_that_goes_on_is_an_alarm_once_it_is_next() {
+    let mut swarm = Swarm::new();
+    let tags = vec!["docs".to_owned()];
+    let last = swarm.create(TaskSpec { priority: 10, tags, ..TaskSpec::new("in time") }, Target::Pool);
+    let mut urgent = swarm.task(Target::Pool);
+    for _ in 0..4 {
+        swarm.0.advance(limits::TASK_UNCLAIMED - STEP);
+        assert_eq!(swarm.0.entity.alarm(), None);
+        let next = swarm.task(Target::Pool);
+        swarm.run(claim(ANN, urgent)).unwrap();
+        swarm.finish(urgent, ANN, completed("done")).unwrap();
+        urgent = next;
+    }
+    swarm.run(claim(ANN, urgent)).unwrap();
+    swarm.0.advance(STEP);
+    assert!(swarm.0.entity.alarm().unwrap().contains(&last.to_string()));
+}
+
+#[test]
 fn work_that_waits_for_other_work_has_its_time_from_when_it_can_be_claimed() {
     let mut swarm = Swarm::new();
     let first = swarm.assigned(ANN);

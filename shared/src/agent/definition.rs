@@ -22,7 +22,7 @@ pub struct Defined {
 #[serde(default)]
 pub struct Definition {
     pub enabled: bool,
-    /// Most slots at a time; 0 takes no work.
+    /// Most slots at a time; 0 takes no work, as if it were disabled.
     pub scale: u32,
     /// Longest run, without the time spent waiting.
     pub timeout_ms: u64,

@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 impl Agent {
     /// What is still queued though nothing of it is to start. Hand-made instances may serve its calls.
     pub(super) fn leftover(&self) -> impl Iterator<Item = &Item> {
-        let stopped = !self.is_enabled();
+        let stopped = !self.takes_work();
         self.queued().filter(move |item| stopped && item.class != Class::Call)
     }
 

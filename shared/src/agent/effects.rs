@@ -117,13 +117,15 @@ impl Agent {
 
     pub(super) fn place_bid(&self, instance: &Instance, bid: Uuid, class: Class) -> Option<Effect> {
         let definition = self.limits();
+        // What runs goes on when its agent starts no more, also once it has waited.
+        let least = u32::from(class == Class::Resumed);
         let command = fleet::Command::Bid {
             bid,
             swarm: self.swarm.clone(),
             agent: self.name.clone(),
             instance: instance.id.clone(),
             class,
-            scale: definition.scale,
+            scale: definition.scale.max(least),
             needs: definition.needs,
             affinity: instance.runner.clone(),
             prefers: self.files.clone(),

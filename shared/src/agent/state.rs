@@ -439,6 +439,16 @@ impl Agent {
         if self.is_enabled() { scale } else { 0 }
     }
 
+    /// Whether it starts runs. With a scale of 0 it is as good as disabled.
+    pub(super) fn takes_work(&self) -> bool {
+        self.scale() > 0
+    }
+
+    /// Whether somebody serves its calls: its runs, or hand-made instances beside a scale of 0.
+    pub(super) fn serves_calls(&self) -> bool {
+        self.takes_work() || (self.is_enabled() && self.has_external())
+    }
+
     /// Most runs that may have or seek a slot now.
     pub(super) fn openings(&self) -> usize {
         if self.standing.is_paused() { 0 } else { self.scale() }

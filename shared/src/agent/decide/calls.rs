@@ -136,7 +136,7 @@ impl Draft<'_> {
     /// A queued call that a hand-made instance can serve, now that it waits. An agent that starts runs
     /// serves its queue by itself.
     pub(super) fn serve_queued_call(&mut self, waiter: &InstanceId) {
-        if self.agent.scale() > 0 || !self.instance(waiter).is_ok_and(|waiter| waiter.external) {
+        if self.agent.takes_work() || !self.instance(waiter).is_ok_and(|waiter| waiter.external) {
             return;
         }
         let mut items: Vec<_> = self.agent.queue.values().filter(|item| item.class == Class::Call).collect();
@@ -214,7 +214,7 @@ impl Draft<'_> {
         }
         match self.accepts_work() {
             Err(refusal) if refusal.code == Code::NotFound && self.agent.has_external() => Ok(()),
-            Err(refusal) if self.agent.is_enabled() && self.agent.has_external() => {
+            Err(refusal) if self.agent.serves_calls() => {
                 debug_assert_eq!(refusal.code, Code::Disabled);
                 Ok(())
             }

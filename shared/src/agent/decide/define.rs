@@ -16,11 +16,15 @@ impl Draft<'_> {
         let new = Defined { definition: definition.clone(), group: group.clone() };
         let old = self.agent.defined.clone();
         // Hand-made instances of an agent that nobody has defined may have calls in its queue.
-        let took_calls = old.is_none() || self.agent.is_enabled();
+        let was_enabled = old.is_none() || self.agent.is_enabled();
+        let took_work = old.is_none() || self.agent.takes_work();
         if old.as_ref() == Some(&new) {
             return Ok(Reply::Done);
         }
         self.push(Event::Defined(new));
+        if (was_enabled && !self.agent.is_enabled()) || (took_work && !self.agent.takes_work()) {
+            self.stop_work(DISABLED, AGENT_DISABLED);
+        }
         if let Some(old) = old {
             let same_bids = old.group == *group
                 && old.definition.scale == definition.scale
@@ -29,9 +33,6 @@ impl Draft<'_> {
                 self.renew_bids_of_woken();
                 self.unbid_queued();
             }
-        }
-        if took_calls && !self.agent.is_enabled() {
-            self.stop_work(DISABLED, AGENT_DISABLED);
         }
         self.bid_next();
         Ok(Reply::Done)

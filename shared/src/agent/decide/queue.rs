@@ -54,16 +54,16 @@ impl Draft<'_> {
     /// `not_found` and `disabled`, when this agent starts no runs.
     pub(super) fn accepts_work(&self) -> Result<(), Refusal> {
         let name = &self.agent.name;
-        let Some(defined) = &self.agent.defined else {
+        if self.agent.takes_work() {
+            return Ok(());
+        }
+        if self.agent.defined.is_none() {
             return Err(Refusal::new(
                 Code::NotFound,
                 format!(
                     "no agent {name} takes calls or runs: define it on a runner, or let it call wait_for_trigger with type agent_trigger first"
                 ),
             ));
-        };
-        if self.agent.is_enabled() && defined.definition.scale > 0 {
-            return Ok(());
         }
         Err(Refusal::new(
             Code::Disabled,
@@ -111,9 +111,9 @@ impl Draft<'_> {
         self.close(id, killed(reason));
     }
 
-    /// The last hand-made instance of an agent without definition has ended: nobody will serve its calls.
+    /// The last hand-made instance of an agent that starts no runs has ended: nobody will serve its calls.
     pub(super) fn drop_unserved(&mut self) {
-        if self.agent.defined.is_some() || self.agent.has_external() {
+        if self.agent.takes_work() || self.agent.has_external() {
             return;
         }
         for id in self.queued_calls() {

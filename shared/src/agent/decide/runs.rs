@@ -76,7 +76,7 @@ impl Draft<'_> {
             }
             // What was queued as its agent was disabled has ended then. A call must not come back to such a queue: nobody
             // looks for it there any more, as is done for what is no call.
-            if !self.agent.is_enabled() && instance.class == Class::Call {
+            if !self.agent.serves_calls() && instance.class == Class::Call {
                 self.drop_queued(id, DISABLED, None);
                 continue;
             }

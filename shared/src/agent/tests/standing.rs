@@ -158,22 +158,86 @@ fn nobody_pauses_what_is_not_there() {
 
 #[test]
 fn a_start_that_is_lost_once_its_agent_is_disabled_comes_back_to_no_queue() {
-    let mut world = World::new(2);
-    world.prompt_runner = false;
+    let definition = Definition { scale: 0, ..Definition::default() };
+    for stop in [
+        Command::SetEnabled { enabled: false },
+        Command::Define { definition: definition.clone(), group: name("default") },
+    ] {
+        let mut world = World::new(2);
+        world.prompt_runner = false;
+        world.call(1).unwrap();
+        let webhook = world.must(enqueue(Class::Webhook));
+        let Reply::Queued { instance: webhook } = webhook else { panic!("not queued: {webhook:?}") };
+        let call = world.agent.entity.calls.get(&id(1)).unwrap().callee.clone().unwrap();
+        assert_eq!([world.state(&call), world.state(&webhook)], [State::Starting; 2]);
+        world.must(stop);
+        let lost = vec![call.clone(), webhook.clone()];
+        world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: lost });
+        assert_eq!(world.call_status(1), (CallStatus::Error, Some("the agent was disabled".to_owned())));
+        assert_eq!(world.end_of(&call), ("killed".to_owned(), "the agent was disabled".to_owned()));
+        world.advance(0);
+        assert_eq!(world.state(&webhook), State::Ended);
+        let reasons = world.agent.entity.letters.values().map(|letter| letter.reason.clone());
+        assert_eq!(reasons.collect::<Vec<_>>(), ["agent_disabled"], "it can be replayed");
+        assert!(world.agent.entity.queue.is_empty());
+    }
+}
+
+#[test]
+fn an_agent_whose_scale_becomes_nothing_has_nothing_left_in_its_queue_and_nobody_asleep() {
+    let mut world = World::new(1);
+    let (asleep, woken) = (world.manual(), world.manual());
+    world.wait(&asleep, 1, webhook_filter());
+    world.wait(&woken, 2, webhook_filter());
+    let running = world.manual();
+    trigger(&mut world, 2);
+    let queued = world.manual();
     world.call(1).unwrap();
-    let webhook = world.must(enqueue(Class::Webhook));
-    let Reply::Queued { instance: webhook } = webhook else { panic!("not queued: {webhook:?}") };
-    let call = world.agent.entity.calls.get(&id(1)).unwrap().callee.clone().unwrap();
-    assert_eq!([world.state(&call), world.state(&webhook)], [State::Starting; 2]);
-    world.must(Command::SetEnabled { enabled: false });
-    let lost = vec![call.clone(), webhook.clone()];
-    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: lost });
-    assert_eq!(world.call_status(1), (CallStatus::Error, Some("the agent was disabled".to_owned())));
-    assert_eq!(world.end_of(&call), ("killed".to_owned(), "the agent was disabled".to_owned()));
-    world.advance(0);
-    assert_eq!(world.state(&webhook), State::Ended);
+    assert_eq!((world.state(&asleep), world.state(&woken)), (State::Frozen, State::Resuming));
+    redefine(&mut world, 0);
+    let disabled = || "the agent was disabled".to_owned();
+    for waited in [&asleep, &woken] {
+        assert_eq!(world.end_of(waited), ("killed".to_owned(), disabled()));
+    }
+    assert_eq!((world.state(&running), world.state(&queued)), (State::Running, State::Ended));
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some(disabled())));
     let reasons = world.agent.entity.letters.values().map(|letter| letter.reason.clone());
-    assert_eq!(reasons.collect::<Vec<_>>(), ["agent_disabled"], "it can be replayed");
+    assert_eq!(reasons.collect::<Vec<_>>(), ["agent_disabled"]);
+    assert!(world.fleet.entity.bids.is_empty());
+    assert_eq!(world.fleet.entity.places.len(), 1, "that of what runs");
+    redefine(&mut world, 1);
+    let next = world.manual();
+    world.exit(&running, 0);
+    assert_eq!(world.state(&next), State::Running);
+}
+
+#[test]
+fn what_runs_when_the_scale_becomes_nothing_goes_on_also_after_a_wait() {
+    let mut world = World::new(2);
+    let (first, second) = (world.manual(), world.manual());
+    redefine(&mut world, 0);
+    for (run, number) in [(&first, 1), (&second, 2)] {
+        world.wait(run, number, webhook_filter());
+        trigger(&mut world, number);
+    }
+    assert_eq!((world.state(&first), world.state(&second)), (State::Running, State::Resuming));
+    world.exit(&first, 0);
+    assert_eq!(world.state(&second), State::Running, "one after the other");
+    assert_eq!(world.refused(enqueue(Class::Manual)), Code::Disabled);
+}
+
+#[test]
+fn hand_made_instances_serve_the_calls_of_an_agent_whose_scale_becomes_nothing_as_long_as_there_is_one() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(5) });
+    world.call(1).unwrap();
+    redefine(&mut world, 1);
+    redefine(&mut world, 0);
+    assert_eq!(world.call_status(1).0, CallStatus::Pending);
+    world.must(Command::Complete { instance: hand });
+    let nobody = "no instance is left to serve the call".to_owned();
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some(nobody)));
     assert!(world.agent.entity.queue.is_empty());
 }
 

@@ -30,7 +30,8 @@ pub enum Summons {
     Mentioned { mentions: usize, channels: Vec<Uuid> },
     /// What people wrote to the lead.
     Wrote(Vec<Value>),
-    /// Epics whose tasks have ended: `{epic, finishedTasks}`.
+    /// Epics whose tasks have ended: `{epic, finishedTasks}`, and as `moreFinishedTasks` how many more there are that
+    /// nobody can name.
     Progressed(Vec<Value>),
 }
 
@@ -128,7 +129,11 @@ impl Service {
         let there = |id: &Uuid| shown.get(id).and_then(Option::as_ref);
         let progress = |notice: &Notice| {
             let finished: Vec<&Value> = notice.tasks.iter().filter_map(there).collect();
-            Some(json!({ "epic": there(&notice.epic)?, "finishedTasks": finished }))
+            let mut told = json!({ "epic": there(&notice.epic)?, "finishedTasks": finished });
+            if notice.unnamed > 0 {
+                told["moreFinishedTasks"] = notice.unnamed.into();
+            }
+            Some(told)
         };
         let epics: Vec<Value> = told.iter().filter_map(progress).collect();
         Ok((!epics.is_empty()).then_some(Summons::Progressed(epics)))
@@ -212,5 +217,13 @@ mod tests {
         tell(epics::Command::Delete { which: Which::Id(epics[0]), by }).await;
         assert_eq!(names(service.epics_news(&lead, again).await.unwrap()), ["two"]);
         assert!(service.epics_news(&lead, Uuid::now_v7()).await.unwrap().is_none());
+        // Of more than an epic can name it is shown how many they are.
+        for _ in 0..60 {
+            let (from, to) = (Some("in_progress".to_owned()), Some("completed".to_owned()));
+            tell(epics::Command::TaskChanged { epic: epics[1], task: Uuid::now_v7(), from, to }).await;
+        }
+        let shown = service.epics_news(&lead, Uuid::now_v7()).await.unwrap();
+        let Some(Summons::Progressed(many)) = shown else { panic!("{shown:?}") };
+        assert_eq!(many[0]["moreFinishedTasks"], 10);
     }
 }

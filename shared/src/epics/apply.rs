@@ -13,7 +13,7 @@ use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
-/// Most ended tasks that an epic remembers for the lead's next question.
+/// Most ended tasks that an epic remembers for the lead's next question. Of more it knows how many they are.
 const NEWS: usize = 50;
 
 impl Entity for Epics {
@@ -54,10 +54,11 @@ impl Entity for Epics {
                 epic.count(*task, from.as_deref(), to.as_deref());
                 changes.put(Epic::key(epic.id), epic, Some(epic.counts.body().into()));
             }
-            Event::NewsTaken { epics, tasks } => {
+            Event::NewsTaken { epics, tasks, unnamed } => {
                 for id in epics {
                     let Some(epic) = self.epics.get_mut(id) else { continue };
                     epic.news.retain(|task| !tasks.contains(task));
+                    epic.unnamed = epic.unnamed.saturating_sub(unnamed.get(id).copied().unwrap_or_default());
                     changes.put(Epic::key(*id), epic, None);
                 }
             }
@@ -133,11 +134,13 @@ impl Epic {
         };
         let count = self.counts.of(to);
         *count = count.saturating_add(1);
-        let ended = matches!(to, "completed" | "failed");
+        let ended = matches!(to, "completed" | "failed" | "cancelled");
         if ended && from.is_some() && !self.news.contains(&task) {
             self.news.push(task);
-            let over = self.news.len().saturating_sub(NEWS);
-            self.news.drain(..over);
+            if self.news.len() > NEWS {
+                self.news.remove(0);
+                self.unnamed = self.unnamed.saturating_add(1);
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::state::Status;
+use super::state::{Status, is_zero};
 use crate::caller::Caller;
 use crate::which::Which;
 use crate::wire;
@@ -182,4 +182,7 @@ pub struct Notice {
     pub progress: u32,
     /// The tasks that ended, oldest first.
     pub tasks: Vec<Uuid>,
+    /// How many more ended before them: so many that the epic does not know which.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unnamed: u32,
 }

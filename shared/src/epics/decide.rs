@@ -79,6 +79,7 @@ impl Epics {
             completed: None,
             counts: Counts::default(),
             news: Vec::new(),
+            unnamed: 0,
         };
         let mut texts = create.texts.clone();
         texts.tags.get_or_insert_default();
@@ -145,16 +146,18 @@ impl Epics {
             name: epic.name.clone(),
             progress: epic.counts.progress(),
             tasks: epic.news.clone(),
+            unnamed: epic.unnamed,
         };
-        active.filter(|epic| !epic.news.is_empty()).map(notice).collect()
+        active.filter(|epic| !epic.news.is_empty() || epic.unnamed > 0).map(notice).collect()
     }
 
     /// What was told meanwhile is no news.
     fn tell_news(&self, news: &[Notice]) -> Decision<Self> {
         let untold = |notice: &Notice| {
-            let known = &self.epics.get(&notice.epic)?.news;
-            let tasks: Vec<Uuid> = notice.tasks.iter().copied().filter(|task| known.contains(task)).collect();
-            (!tasks.is_empty()).then(|| Notice { tasks, ..notice.clone() })
+            let epic = self.epics.get(&notice.epic)?;
+            let known = notice.tasks.iter().copied().filter(|task| epic.news.contains(task));
+            let (tasks, unnamed): (Vec<Uuid>, _) = (known.collect(), notice.unnamed.min(epic.unnamed));
+            (!tasks.is_empty() || unnamed > 0).then(|| Notice { tasks, unnamed, ..notice.clone() })
         };
         let told: Vec<Notice> = news.iter().filter_map(untold).collect();
         if told.is_empty() {
@@ -162,7 +165,9 @@ impl Epics {
         }
         let epics = told.iter().map(|notice| notice.epic).collect();
         let tasks = told.iter().flat_map(|notice| notice.tasks.iter().copied()).collect();
-        Decision::new(Reply::News(told), vec![Event::NewsTaken { epics, tasks }])
+        let unnamed = told.iter().filter(|notice| notice.unnamed > 0);
+        let unnamed = unnamed.map(|notice| (notice.epic, notice.unnamed)).collect();
+        Decision::new(Reply::News(told), vec![Event::NewsTaken { epics, tasks, unnamed }])
     }
 }
 

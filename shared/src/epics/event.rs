@@ -1,5 +1,7 @@
 //! What happens to epics.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -27,10 +29,12 @@ pub enum Event {
         from: Option<String>,
         to: Option<String>,
     },
-    /// The lead was told that these tasks of these epics have ended.
+    /// The lead was told that these tasks of these epics have ended, and of so many more that are not named.
     NewsTaken {
         epics: Vec<Uuid>,
         #[serde(default)]
         tasks: Vec<Uuid>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        unnamed: BTreeMap<Uuid, u32>,
     },
 }

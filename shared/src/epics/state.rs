@@ -43,6 +43,9 @@ pub struct Epic {
     /// Tasks that ended since the lead was last told, the newest of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub news: Vec<Uuid>,
+    /// How many have ended before those, of which the lead was not told either.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unnamed: u32,
 }
 
 /// Set by people and agents; nothing moves it by itself, and any may follow any other.
@@ -132,6 +135,11 @@ impl Epic {
         merge(&mut body, self.counts.body());
         body
     }
+}
+
+/// Whether there is nothing to write down.
+pub(super) fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Adds the fields of `more`, where both are objects.

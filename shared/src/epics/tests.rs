@@ -139,6 +139,47 @@ fn the_lead_hears_of_active_epics_until_it_was_told() {
 }
 
 #[test]
+fn the_lead_hears_how_many_tasks_have_ended_besides_those_that_an_epic_can_name() {
+    let mut bench = bench();
+    create(&mut bench, epic("e")).unwrap();
+    let e = id(&bench, "e");
+    update(&mut bench, Update { status: Some(Status::Active), ..Update::new(named("e"), LEAD) }).unwrap();
+    for number in 0..60 {
+        task(&mut bench, e, number, Some("in_progress"), Some("completed"));
+    }
+    let Reply::News(news) = bench.run(Command::News).unwrap() else { panic!("news") };
+    assert_eq!((news[0].tasks.len(), news[0].tasks[0], news[0].unnamed), (50, Uuid::from_u128(10), 10));
+    // Two more end before the lead is told, so two of those that were named are not any more.
+    for number in 60..62 {
+        task(&mut bench, e, number, Some("pending"), Some("failed"));
+    }
+    let tell = || Command::TellNews { news: news.clone() };
+    let Reply::News(told) = bench.run(tell()).unwrap() else { panic!("news") };
+    assert_eq!((told[0].tasks.len(), told[0].unnamed), (48, 10));
+    let Reply::News(again) = bench.run(tell()).unwrap() else { panic!("news") };
+    assert_eq!((again[0].tasks.len(), again[0].unnamed), (0, 2), "what was told meanwhile is no news");
+    let Reply::News(left) = bench.run(Command::News).unwrap() else { panic!("news") };
+    assert_eq!((left[0].tasks.len(), left[0].unnamed), (2, 0));
+    bench.run(Command::TellNews { news: left }).unwrap();
+    assert_eq!(bench.run(Command::News).unwrap(), Reply::News(vec![]));
+    assert_eq!(bench.restored(), bench.entity);
+}
+
+#[test]
+fn the_lead_hears_of_tasks_that_end_in_any_way() {
+    let mut bench = bench();
+    create(&mut bench, epic("e")).unwrap();
+    let e = id(&bench, "e");
+    update(&mut bench, Update { status: Some(Status::Active), ..Update::new(named("e"), LEAD) }).unwrap();
+    for (number, end) in ["completed", "failed", "cancelled"].into_iter().enumerate() {
+        task(&mut bench, e, number as u128, Some("pending"), Some(end));
+    }
+    task(&mut bench, e, 3, Some("pending"), Some("in_progress"));
+    let Reply::News(news) = bench.run(Command::News).unwrap() else { panic!("news") };
+    assert_eq!(news[0].tasks, (0..3).map(Uuid::from_u128).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_first_start_and_end_are_kept() {
     let mut bench = bench();
     create(&mut bench, epic("e")).unwrap();
@@ -180,6 +221,7 @@ fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
             "in_progress",
             "completed",
             "failed",
+            "cancelled",
             "unassigned",
         ]))
     };
@@ -197,10 +239,12 @@ fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
             from: from.map(str::to_owned),
             to: to.map(str::to_owned),
         }),
-        (0u128..8, prop::collection::vec(0u128..90, 0..9)).prop_map(|(epic, tasks)| {
+        (0u128..8, prop::collection::vec(0u128..90, 0..9), 0u32..3).prop_map(|(epic, tasks, unnamed)| {
             let epic = Uuid::new_v5(&Uuid::from_u128(epic), &1u64.to_be_bytes());
             let tasks = tasks.into_iter().map(Uuid::from_u128).collect();
-            Command::TellNews { news: vec![Notice { epic, name: String::new(), progress: 0, tasks }] }
+            Command::TellNews {
+                news: vec![Notice { epic, name: String::new(), progress: 0, tasks, unnamed }],
+            }
         }),
     ];
     prop::collection::vec(prop::option::weighted(0.95, command), 1..120)

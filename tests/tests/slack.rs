@@ -119,7 +119,10 @@ async fn who_may_speak_is_looked_up_and_a_token_that_is_not_good_is_no_answer() 
     ensure!(revoked.may_speak("message", Some("U7")).await?, "nobody has to be asked");
     for _ in 0..2 {
         let refusal = revoked.may_speak("message", Some("U1")).await.unwrap_err();
-        ensure!(refusal.code == Code::SlackNotConfigured, "{refusal:?}");
+        ensure!(
+            refusal.code == Code::Unavailable && refusal.detail["slack"] == "invalid_auth",
+            "{refusal:?}"
+        );
     }
     Ok(())
 }
@@ -321,6 +324,25 @@ async fn what_comes_over_a_connection_is_acknowledged_once_it_cannot_be_lost() -
     let id = slack.sends("events_api", &event("Ev2", "C1", "2.0", None, "again"));
     slack.until(|slack| slack.is_acknowledged(&id)).await;
     ensure!(events().await?.iter().filter(|event| *event == "message").count() == 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_somebody_says_whom_slack_does_not_tell_of_comes_again() -> Result<()> {
+    let slack = Slack::start().await?;
+    let settings = format!("{}allowed_domains = [\"acme.example\"]\n", slack.configuration());
+    let up = Up::start_in(Folder::new()?.configured(&settings)?, &["--no-runner"]).await?;
+    slack.until(|slack| slack.connections() == 1).await;
+    slack.trouble("users.info", Trouble::Refused("a_word_that_nobody_knows"));
+    let first = slack.sends("events_api", &event("Ev1", "C1", "1.0", None, "hello"));
+    let second = slack.sends("events_api", &event("Ev2", "C1", "2.0", None, "again"));
+    // One is settled after the other.
+    slack.until(|slack| slack.is_acknowledged(&second)).await;
+    ensure!(!slack.is_acknowledged(&first), "what was not written down is lost");
+    slack.cuts_connections();
+    slack.until(|slack| slack.is_acknowledged(&first)).await;
+    let kept = up.skein(&["webhooks", "list", "--json"]).await?;
+    ensure!(kept.lines().count() == 2, "{kept}");
     Ok(())
 }
 

@@ -92,7 +92,12 @@ fn code(error: &str) -> Code {
         | "org_login_required" => Code::SlackNotConfigured,
         "msg_too_long" | "msg_blocks_too_long" | "file_upload_size_restricted" => Code::TooLarge,
         "ratelimited" | "rate_limited" | "message_limit_exceeded" => Code::RateLimited,
-        "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" => Code::Unavailable,
+        "internal_error"
+        | "fatal_error"
+        | "service_unavailable"
+        | "request_timeout"
+        | "team_added_to_org"
+        | "external_channel_migrating" => Code::Unavailable,
         _ => Code::InvalidArgument,
     }
 }
@@ -175,7 +180,9 @@ mod tests {
         assert!(garbled.is_passing());
         let refused =
             |error: &str| Error::Refused { method: "chat.update", error: error.to_owned(), needed: None };
-        assert!(refused("service_unavailable").is_passing());
+        for passing in ["service_unavailable", "team_added_to_org", "external_channel_migrating"] {
+            assert!(refused(passing).is_passing(), "{passing}");
+        }
         assert!(!refused("token_revoked").is_passing() && !refused("channel_not_found").is_passing());
     }
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skein_shared::Refusal;
 use skein_shared::id::Name;
 use skein_shared::slack::Note;
 use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 use tracing::warn;
 use url::Url;
@@ -197,7 +197,7 @@ impl Workspace {
     /// domain of their address. What nobody does is let in, and what nobody says is not.
     ///
     /// # Errors
-    /// While Slack does not say whose address it is, for whatever reason.
+    /// `unavailable` while Slack does not say whose address it is, for whatever reason.
     pub async fn may_speak(&self, event: &str, user: Option<&str>) -> Result<bool, Refusal> {
         if self.allowed.is_open() {
             return Ok(true);
@@ -219,7 +219,8 @@ impl Workspace {
                 if !problem.is_passing() {
                     warn!(swarm = %self.swarm, %problem, "whether people may speak cannot be looked up, so none is heard");
                 }
-                return Err(problem.refusal());
+                // Whatever Slack's word is, nothing is wrong with what was said: it is to come again.
+                return Err(Refusal { code: Code::Unavailable, ..problem.refusal() });
             }
         };
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);

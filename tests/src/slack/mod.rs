@@ -39,6 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Trouble {
     /// Turned away, with so many seconds to wait.
     Limited(u64),
+    /// Refused with this word.
+    Refused(&'static str),
     /// It is not carried out.
     Broken,
     /// It is carried out, and its answer is lost. That of a download breaks off in the middle.
@@ -267,6 +269,7 @@ async fn call(
             let answer = Json(json!({"ok": false, "error": "ratelimited"}));
             (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, seconds.to_string())], answer).into_response()
         }
+        Some(Trouble::Refused(word)) => refused(word),
         Some(Trouble::Broken) => StatusCode::BAD_GATEWAY.into_response(),
         Some(Trouble::AnswerLost) => {
             slack.take(&method, &args);

@@ -9,12 +9,13 @@ use skein_shared::id::{EntityKey, Name as SwarmName};
 use skein_shared::mutation::{self, Mutation};
 use skein_shared::slack::Note;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{Instrument, debug_span, error};
 
 use super::lanes::{Fate, Name};
 use super::{Delivery, Runners, not_offered};
 use crate::entity::Entities;
-use crate::slack::Workspaces;
+use crate::slack::{SETTLED, Workspaces};
 use crate::store::{Mark, OutboxEntry};
 
 /// What the lanes need of the node.
@@ -23,6 +24,8 @@ pub(super) struct World {
     pub(super) entities: Entities,
     pub(super) runners: Arc<dyn Runners>,
     pub(super) slack: Workspaces,
+    /// Since when this node has all the shards of which it delivers effects.
+    pub(super) since: Instant,
     /// Changes when a runner has connected.
     pub(super) connected: watch::Receiver<u64>,
 }
@@ -102,6 +105,14 @@ async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) ->
     let mut fates = Vec::with_capacity(notes.len());
     for (at, (entry, note)) in entries.iter().zip(&notes).enumerate() {
         let is_outdated = note.edits && notes[at + 1..].iter().any(|later| later.id == note.id);
+        if !is_outdated {
+            tokio::time::sleep_until(settled(entry, world.since)).await;
+        }
+        // Asked anew for each, behind every pause: whoever lost the source meanwhile would write over what its next owner
+        // has told.
+        if world.entities.reign_over(entry).is_none() {
+            break;
+        }
         match if is_outdated { Ok(()) } else { workspace.tell(note).await } {
             Ok(()) => fates.push(Fate::Delivered),
             Err(problem) if problem.is_passing() => {
@@ -112,6 +123,12 @@ async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) ->
         }
     }
     fates
+}
+
+/// From when on it can be seen whether a former owner of the source has told a note: until then what it sent may be on
+/// its way.
+fn settled(entry: &OutboxEntry, since: Instant) -> Instant {
+    if entry.epoch < entry.fence.epoch { since + SETTLED } else { since }
 }
 
 /// One after the other, until one is not taken.

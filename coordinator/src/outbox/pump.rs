@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use skein_shared::mutation::{self, Mutation};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -65,7 +66,13 @@ async fn pump(entities: Entities, runners: Arc<dyn Runners>, slack: Workspaces, 
     let mut committed = entities.shared().outbox.subscribe();
     let connections = watch::Sender::new(0_u64);
     let store = Arc::clone(&entities.shared().store);
-    let world = World { entities, runners: Arc::clone(&runners), slack, connected: connections.subscribe() };
+    let world = World {
+        entities,
+        runners: Arc::clone(&runners),
+        slack,
+        since: Instant::now(),
+        connected: connections.subscribe(),
+    };
     let mut pump =
         Pump { world, store, work: FuturesUnordered::new(), lanes: Lanes::default(), worlds: HashMap::new() };
     pump.on(Input::Look);

@@ -22,7 +22,7 @@ use crate::https::{Failure, bearer, retry_after};
 /// How long a call may take with all its pauses. Agents wait for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one try may take.
-const TRY: Duration = Duration::from_secs(10);
+pub(super) const TRY: Duration = Duration::from_secs(10);
 /// Pause before a call that Slack failed at is sent again; it doubles.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How often a call is tried, at most.

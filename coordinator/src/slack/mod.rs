@@ -24,7 +24,7 @@ use tracing::{info, warn};
 pub use error::Error;
 pub use files::{Content, Download, LARGEST};
 pub use socket::{Frame, Socket};
-pub use workspace::{Page, Post, SHOWN, Workspace};
+pub use workspace::{Page, Post, SETTLED, SHOWN, Workspace};
 
 use crate::config;
 

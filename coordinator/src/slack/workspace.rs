@@ -15,7 +15,7 @@ use tracing::warn;
 use url::Url;
 use uuid::Uuid;
 
-use super::client::{Args, Client, Line};
+use super::client::{Args, Client, Line, TRY};
 use super::error::Error;
 use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, Method, POST, REPLIES, UPDATE, USER};
 use crate::config;
@@ -31,6 +31,8 @@ const SAID: [&str; 2] = ["message", "app_mention"];
 const PAGE: u32 = 200;
 /// How long after a failure Slack may take to show what it has taken.
 pub const SHOWN: Duration = Duration::from_secs(5);
+/// Until what another process had begun to write is shown: as long as its try may take, and Slack afterwards.
+pub const SETTLED: Duration = TRY.saturating_add(SHOWN);
 /// What messages of ours are marked with, where programs see it.
 const EVENT: &str = "skein_message";
 /// Most pages of a list that are read.

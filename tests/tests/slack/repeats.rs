@@ -8,7 +8,9 @@ use skein_shared::Code;
 use skein_shared::slack::Thread;
 use skein_shared::time::Timestamp;
 use skein_tests::mcp::Client;
-use skein_tests::slack::{Slack, Trouble};
+use skein_tests::redis::Server;
+use skein_tests::slack::{Slack, Trouble, event, next_letter};
+use skein_tests::up::{Folder, Up};
 use uuid::Uuid;
 
 use super::{ID, agents, node, post, workspace};
@@ -146,5 +148,34 @@ async fn a_note_is_told_once_though_its_teller_goes_while_it_is_on_its_way() -> 
     let (told, ()) = tokio::join!(workspace.tell(&note), letting_go);
     told?;
     ensure!(slack.written("C1").len() == 2, "{:?}", slack.written("C1"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_owner_waits_for_a_note_that_the_last_one_was_telling_when_it_died() -> Result<()> {
+    let (slack, redis) = (Slack::start().await?, Server::in_memory().await?);
+    let folder = Folder::new()?.configured(&slack.configuration())?;
+    let up = Up::serve_in(folder, &["--redis", &redis.url()]).await?;
+    let (lead, worker) = agents(&up).await?;
+    let cursor = lead.call("wait", json!({"timeout_s": 0})).await?["cursor"].clone();
+    let ts = slack.says("C1", "U1", "<@UBOT> fix the door", None);
+    slack.sends("events_api", &event("Ev1", "C1", &ts, None, "<@UBOT> fix the door"));
+    let (message, _) = next_letter(&lead, &cursor).await?;
+    let wim = worker.call("my-agent-info", json!({})).await?["agentId"].clone();
+    slack.trouble("chat.postMessage", Trouble::Late);
+    let delegate = json!({"inboxMessageId": message["id"], "agentId": wim});
+    ensure!(lead.call("inbox-delegate", delegate).await?["success"] == true);
+    let task = worker.call("poll-task", json!({})).await?["task"]["id"].clone();
+    slack.until_late(1).await;
+
+    // The next one reads the outbox as it starts, when the note is not there yet.
+    let up = Up::serve_in(up.kill().await?, &["--redis", &redis.url()]).await?;
+    slack.lets_go();
+    let done = json!({"taskId": task, "status": "completed", "output": "It is fixed."});
+    ensure!(worker.at(&up.mcp).call("store-progress", done).await?["success"] == true);
+    let is_told = |slack: &Slack| slack.written("C1").iter().any(|one| one["text"] == "It is fixed.");
+    slack.until(is_told).await;
+    let written = slack.written("C1");
+    ensure!(written.iter().filter(|one| one["bot_id"].is_string()).count() == 2, "{written:?}");
     Ok(())
 }

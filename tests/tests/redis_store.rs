@@ -15,7 +15,7 @@ use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{
-    Batch, Chunk, CommitError, EventRecord, Fence, Store, StoreError, StoredReply, Version,
+    Batch, Chunk, CommitError, EventRecord, Fence, Store, StoreError, StoredReply, TrimPlan, Version,
 };
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
@@ -439,4 +439,43 @@ async fn building_the_read_side_asks_each_shard_once_for_what_it_has() {
         let versions: Vec<u64> = history.iter().map(|event| event.version.0).collect();
         assert_eq!(versions, (1..=BATCHES).collect::<Vec<_>>(), "{key}");
     }
+}
+
+/// What a script reads it holds beside the memory that Redis was given, and an event may have many MiB.
+#[tokio::test]
+async fn a_trim_reads_a_little_at_a_time_and_less_of_what_is_large() {
+    const LARGE: usize = 5 << 20;
+    let server = Server::in_memory().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = open(&server.url()).await;
+    let large = vec![EventRecord { subject: None, body: json!("x".repeat(LARGE)).into() }];
+    for expected in 0..12 {
+        let batch = Batch { events: large.clone(), ..batch(expected) };
+        store.commit(store.fence(&pool()), batch.into()).await.unwrap();
+    }
+    for expected in 12..60 {
+        commit(&store, expected).await.unwrap();
+    }
+    let forgotten = async |before: u64| {
+        let plan = TrimPlan {
+            now: batch(1000).at,
+            events_before: batch(before).at,
+            events_per_entity: u64::MAX >> 1,
+            replies_before: Timestamp::ZERO,
+            marks_before: Timestamp::ZERO,
+            archived_before: Timestamp::ZERO,
+            dead_letters_before: Timestamp::ZERO,
+            loose_before: Timestamp::ZERO,
+            limit: 500,
+        };
+        store.trim(plan).await.unwrap().records
+    };
+    let steps = [forgotten(12).await, forgotten(12).await, forgotten(12).await];
+    assert_eq!(steps, [8, 4, 0], "what weighs much is forgotten in several steps");
+    for (before, records, looks) in [(12, 0, 1), (30, 18, 3)] {
+        let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
+        assert_eq!(forgotten(before).await, records);
+        assert_eq!(calls(&mut connection, "xrange").await, looks, "no more than a few beyond what is old");
+    }
+    assert_eq!(versions(&store).await, (31..=60).collect::<Vec<_>>());
 }

@@ -12,18 +12,26 @@ local function forget_events(id, name)
   redis.call('ZREM', prefix .. 'history:' .. name, string.match(id, '^%d+'))
 end
 
+-- Records that are read at once, and bytes of events that a step reads, about. A record may have many MiB of them, which
+-- cannot be left out, and what Lua holds comes on top of the memory that Redis was given.
+local together, room = 8, 32 * 1024 * 1024
+
 -- Times rise with positions, so the walk ends at the first young record, or at one that is none, which is named.
 local function old_events(before, limit)
-  local removed = 0
-  if limit < 1 then return 0 end
-  for _, entry in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', limit)) do
-    local fields = {}
-    for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
-    local at = tonumber(fields.at or '')
-    if not at or not fields.entity then return removed, entry[1] end
-    if at >= before then break end
-    forget_events(entry[1], fields.entity)
-    removed = removed + 1
+  local removed, read = 0, 0
+  while removed < limit and read < room do
+    local count = math.min(together, limit - removed)
+    local entries = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', count)
+    for _, entry in ipairs(entries) do
+      local fields = {}
+      for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+      local at = tonumber(fields.at or '')
+      if not at or not fields.entity then return removed, entry[1] end
+      if at >= before then return removed end
+      forget_events(entry[1], fields.entity)
+      removed, read = removed + 1, read + #(fields.events or '')
+    end
+    if #entries < count then break end
   end
   return removed
 end

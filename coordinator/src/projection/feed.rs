@@ -26,12 +26,14 @@ use super::history::{self, Mention};
 use super::inbox::{Inbox, Message};
 use super::origin::{self, Left, Tip};
 use super::tables::{self, Numbers};
+use crate::store::pace::{Pace, Page};
 use crate::store::sqlite::connection::sentence;
 use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument, Version};
 
-/// Documents read from the store at once.
-const PAGE: usize = 500;
-/// Records read at once: each may have the events of a few hundred commands, and a takeover waits for each page.
+/// Documents read from the store at once, at most.
+const DOCUMENTS: usize = 500;
+/// Records read at once, at most: each may have the events of a few hundred commands, and a takeover waits for each
+/// page.
 const RECORDS: usize = 100;
 /// Mentions that are gathered before they are written in the order of their table.
 const MENTIONS: usize = 20_000;
@@ -158,14 +160,14 @@ impl Feed {
     }
 
     fn build_documents(&mut self) -> Result<(), Broken> {
-        let mut next = self.source.documents(None);
+        let mut next = self.source.documents(Pace::up_to(DOCUMENTS), None);
         loop {
-            let page = self.source.finish(next)?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Page { things: documents, pace, .. } = self.source.finish(next)?;
+            let Some(last) = documents.last() else { return Ok(()) };
             // The store reads on while this page is written.
-            next = self.source.documents(Some((last.key.clone(), last.document.clone())));
+            next = self.source.documents(pace, Some((last.key.clone(), last.document.clone())));
             self.write(|transaction, numbers| {
-                page.iter().try_for_each(|document| {
+                documents.iter().try_for_each(|document| {
                     let place = numbers.place(transaction, &document.key, &document.document)?;
                     tables::put(transaction, place, document)
                 })
@@ -177,13 +179,13 @@ impl Feed {
     fn build_history(&mut self) -> Result<Option<Tip>, Broken> {
         let mut mentions = Vec::new();
         let mut newest: Option<Record> = None;
-        let mut next = self.source.records(None);
+        let mut next = self.source.records(Pace::up_to(RECORDS), None);
         loop {
-            let page = self.source.finish(next)?;
-            let Some(last) = page.last() else { break };
-            next = self.source.records(Some((last.key.clone(), last.position)));
+            let Page { things: records, pace, .. } = self.source.finish(next)?;
+            let Some(last) = records.last() else { break };
+            next = self.source.records(pace, Some((last.key.clone(), last.position)));
             self.write(|transaction, numbers| {
-                for record in &page {
+                for record in &records {
                     let entity = numbers.entity(transaction, &record.key)?;
                     mentions.extend(Mention::all(entity, record.version, record.at, &record.events));
                 }
@@ -193,7 +195,7 @@ impl Feed {
                 }
             })?;
             // They come in the order of the store, which may not be that of their positions.
-            newest = newest.into_iter().chain(page).max_by_key(|record| record.position);
+            newest = newest.into_iter().chain(records).max_by_key(|record| record.position);
         }
         self.write(|transaction, _| history::write(transaction, mentions))?;
         Ok(newest.map(|record| Tip { key: record.key, version: record.version, at: record.at }))
@@ -353,13 +355,13 @@ impl<'a> Group<'a> {
         }
         self.changes.forget(key);
         let mut after = String::new();
-        let mut next = Some(self.source.documents_of(key, &after));
-        while let Some(page) = next.take() {
-            let page = self.source.finish(page)?;
-            let last = page.last().filter(|_| page.len() == PAGE).map(|last| last.document.clone());
+        let mut next = Some(self.source.documents_of(Pace::up_to(DOCUMENTS), key, &after));
+        while let Some(reading) = next.take() {
+            let Page { things: documents, is_full, pace } = self.source.finish(reading)?;
+            let last = documents.last().filter(|_| is_full).map(|last| last.document.clone());
             // The store reads on while this page is compared.
-            next = last.as_deref().map(|last| self.source.documents_of(key, last));
-            self.replace(key, &after, last.as_deref(), &page)?;
+            next = last.as_deref().map(|last| self.source.documents_of(pace, key, last));
+            self.replace(key, &after, last.as_deref(), &documents)?;
             after = last.unwrap_or_default();
         }
         self.make_up(key, last, version)?;
@@ -396,12 +398,12 @@ impl<'a> Group<'a> {
     /// Takes in the mentions of the batches after one version and up to another. Of those before the first whose events
     /// the store keeps there is nothing to read, however many they are.
     fn make_up(&mut self, key: &EntityKey, after: Version, last: Version) -> Result<(), Broken> {
-        let mut next = (after < last).then(|| self.source.history(key, after));
-        while let Some(page) = next.take() {
-            let page = self.source.finish(page)?;
-            let read = page.last().filter(|_| page.len() == RECORDS).map(|record| record.version);
-            next = read.filter(|read| *read < last).map(|read| self.source.history(key, read));
-            for record in &page {
+        let mut next = (after < last).then(|| self.source.history(Pace::up_to(RECORDS), key, after));
+        while let Some(reading) = next.take() {
+            let Page { things: records, is_full, pace } = self.source.finish(reading)?;
+            let read = records.last().filter(|_| is_full).map(|record| record.version);
+            next = read.filter(|read| *read < last).map(|read| self.source.history(pace, key, read));
+            for record in &records {
                 self.mention(key, record.version, record.at, &record.events)?;
             }
             if self.mentions.len() >= MENTIONS {
@@ -439,31 +441,31 @@ fn reached(connection: &Connection, writer: Option<&str>, tip: Option<&Tip>) -> 
 }
 
 /// A page that is being read.
-type Page<T> = JoinHandle<Result<Vec<T>, StoreError>>;
+type Reading<T> = JoinHandle<Result<Page<T>, StoreError>>;
 
 impl Source {
     fn versions(&self) -> Result<HashMap<EntityKey, Version>, StoreError> {
         Ok(self.runtime.block_on(self.store.versions())?.into_iter().collect())
     }
 
-    fn documents(&self, after: Option<(EntityKey, String)>) -> Page<StoredDocument> {
+    fn documents(&self, pace: Pace, after: Option<(EntityKey, String)>) -> Reading<StoredDocument> {
         let store = Arc::clone(&self.store);
-        self.runtime.spawn(async move { store.documents(after, PAGE).await })
+        self.runtime.spawn(async move { pace.read(|count| store.documents(after.clone(), count)).await })
     }
 
-    fn records(&self, after: Option<(EntityKey, u64)>) -> Page<Record> {
+    fn records(&self, pace: Pace, after: Option<(EntityKey, u64)>) -> Reading<Record> {
         let store = Arc::clone(&self.store);
-        self.runtime.spawn(async move { store.own_records(after, RECORDS).await })
+        self.runtime.spawn(async move { pace.read(|count| store.own_records(after.clone(), count)).await })
     }
 
-    fn documents_of(&self, key: &EntityKey, after: &str) -> Page<StoredDocument> {
+    fn documents_of(&self, pace: Pace, key: &EntityKey, after: &str) -> Reading<StoredDocument> {
         let (store, key, after) = (Arc::clone(&self.store), key.clone(), after.to_owned());
-        self.runtime.spawn(async move { store.documents_of(&key, &after, PAGE).await })
+        self.runtime.spawn(async move { pace.read(|count| store.documents_of(&key, &after, count)).await })
     }
 
-    fn history(&self, key: &EntityKey, after: Version) -> Page<Record> {
+    fn history(&self, pace: Pace, key: &EntityKey, after: Version) -> Reading<Record> {
         let (store, key) = (Arc::clone(&self.store), key.clone());
-        self.runtime.spawn(async move { store.history(&key, after, RECORDS).await })
+        self.runtime.spawn(async move { pace.read(|count| store.history(&key, after, count)).await })
     }
 
     /// Whether the store has this very commit.
@@ -473,9 +475,9 @@ impl Source {
     }
 
     /// The page, once nobody goes first any more.
-    fn finish<T>(&self, page: Page<T>) -> Result<Vec<T>, Broken> {
+    fn finish<T>(&self, reading: Reading<T>) -> Result<Page<T>, Broken> {
         // A task is only dropped when the runtime ends.
-        let page = self.runtime.block_on(page).map_err(|_| Broken::Closed)??;
+        let page = self.runtime.block_on(reading).map_err(|_| Broken::Closed)??;
         self.gate.pass();
         Ok(page)
     }

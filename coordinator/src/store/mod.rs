@@ -4,6 +4,7 @@
 
 pub mod conformance;
 pub mod memory;
+pub(crate) mod pace;
 mod receipt;
 pub mod redis;
 pub mod sqlite;

@@ -69,3 +69,24 @@ async fn nothing_goes_through_all_mentions() {
         assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{plan}");
     }
 }
+
+#[tokio::test]
+async fn a_build_reads_few_large_records_at_once_and_each_of_them_once() {
+    const LARGE: usize = 500_000;
+    let memory = Memory::new(START);
+    let contents = memory.contents().clone();
+    let mut world = World::over(Arc::new(memory));
+    assert!(world.projection.whole(PATIENCE).await);
+    for number in 0..40 {
+        let body = json!({"started": {"n": number, "text": "x".repeat(LARGE)}}).into();
+        world.commit(&pool(), vec![], vec![EventRecord { subject: Some("1".to_owned()), body }]).await;
+    }
+    let before = contents.read();
+    let rebuilt = world.rebuilt().await;
+    let after = contents.read();
+    assert_eq!(after.records - before.records, 40);
+    let pages = after.pages - before.pages;
+    assert_eq!(pages, 4 + 1, "16, 16 and 8 records, and two that say that there is no more");
+    let found = numbers(rebuilt.history(&pool(), "1", 100).await.unwrap());
+    assert_eq!(found, (0..40).map(|number| json!(number)).collect::<Vec<_>>());
+}

@@ -13,11 +13,12 @@ use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 
 use super::{FORMAT, Head, Line, Sum, Summary, TransferError, sorted, sorted_json};
+use crate::store::pace::{Pace, Page};
 use crate::store::{
     DeadLetter, Mark, OutboxEntry, Record, Store, StoreError, StoredBlob, StoredDocument, StoredReply,
 };
 
-/// Things that are read at once.
+/// Things that are read at once, at most.
 const PAGE: usize = 1024;
 
 /// Writes everything that the store holds. Nobody else may write to it meanwhile.
@@ -67,24 +68,26 @@ impl Lines<'_> {
     }
 
     async fn records(&mut self, store: &dyn Store) -> Result<(), TransferError> {
-        let mut after = 0;
+        let (mut after, mut pace) = (0, Pace::up_to(PAGE));
         loop {
-            let page = store.records(after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = last.position;
-            for Record { key, at, events, .. } in page {
+            let Page { things: records, pace: next, .. } =
+                pace.read(|count| store.records(after, count)).await?;
+            let Some(last) = records.last() else { return Ok(()) };
+            (after, pace) = (last.position, next);
+            for Record { key, at, events, .. } in records {
                 self.line(&Line::Record { key, at, events })?;
             }
         }
     }
 
     async fn documents(&mut self, store: &dyn Store) -> Result<(), TransferError> {
-        let mut after = None;
+        let (mut after, mut pace) = (None, Pace::up_to(PAGE));
         loop {
-            let page = store.documents(after.take(), PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some((last.key.clone(), last.document.clone()));
-            for StoredDocument { key, document, live, head, body, at, .. } in page {
+            let Page { things: documents, pace: next, .. } =
+                pace.read(|count| store.documents(after.clone(), count)).await?;
+            let Some(last) = documents.last() else { return Ok(()) };
+            (after, pace) = (Some((last.key.clone(), last.document.clone())), next);
+            for StoredDocument { key, document, live, head, body, at, .. } in documents {
                 let body = match sorted(body) {
                     Value::Object(body) => body,
                     _ => Map::new(),
@@ -117,13 +120,14 @@ impl Lines<'_> {
     }
 
     async fn dead_letters(&mut self, store: &dyn Store) -> Result<(), TransferError> {
-        let mut after = 0;
+        let (mut after, mut pace) = (0, Pace::up_to(PAGE));
         loop {
-            let page = store.dead_letters(after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = last.entry.position;
+            let Page { things: letters, pace: next, .. } =
+                pace.read(|count| store.dead_letters(after, count)).await?;
+            let Some(last) = letters.last() else { return Ok(()) };
+            (after, pace) = (last.entry.position, next);
             for DeadLetter { entry: OutboxEntry { source, sequence, at, effect, .. }, reason, buried_at } in
-                page
+                letters
             {
                 self.line(&Line::DeadLetter { source, sequence, at, effect, reason, buried_at })?;
             }
@@ -134,12 +138,13 @@ impl Lines<'_> {
     /// the new store it would be taken for another one.
     async fn effects(&mut self, store: &dyn Store) -> Result<(), TransferError> {
         let mut seen = HashMap::new();
-        let mut after = 0;
+        let (mut after, mut pace) = (0, Pace::up_to(PAGE));
         loop {
-            let page = store.outbox(after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = last.position;
-            for OutboxEntry { source, epoch, sequence, at, effect, .. } in page {
+            let Page { things: effects, pace: next, .. } =
+                pace.read(|count| store.outbox(after, count)).await?;
+            let Some(last) = effects.last() else { return Ok(()) };
+            (after, pace) = (last.position, next);
+            for OutboxEntry { source, epoch, sequence, at, effect, .. } in effects {
                 if let Effect::Entity { key, .. } = &effect {
                     if !seen.contains_key(key) {
                         seen.insert(key.clone(), store.load(key).await?.marks);

@@ -122,6 +122,23 @@ async fn a_store_of_another_kind_has_the_same_state() {
     assert_eq!(imported(memory, &file).await.unwrap(), back);
 }
 
+#[tokio::test]
+async fn an_export_reads_few_large_records_at_once_and_each_of_them_once() {
+    const LARGE: usize = 500_000;
+    let store = Memory::new(START);
+    let fence = store.fence(&pool());
+    for expected in 0..40 {
+        let body = json!({"number": expected, "text": "x".repeat(LARGE)}).into();
+        let events = vec![EventRecord { subject: None, body }];
+        store.commit(fence, Batch { events, ..batch(pool(), expected) }.into()).await.unwrap();
+    }
+    let (summary, _) = exported(&store).await;
+    assert_eq!(summary.lines, 40 + 1, "each record and the entity");
+    let read = store.contents().read();
+    assert_eq!(read.records, 40);
+    assert_eq!(read.pages, 4 + 1, "16, 16 and 8 records, and two that say that there is no more");
+}
+
 /// Cut anywhere, or with any byte changed, a file is refused before anything is written.
 #[tokio::test]
 async fn a_damaged_file_changes_nothing() {

@@ -1,7 +1,7 @@
 //! Epics: goals that gather tasks.
 
 use serde_json::{Value, json};
-use skein_shared::epics::{Command, Create, Epics, Reply, Update};
+use skein_shared::epics::{Command, Create, Epics, Reply, Status, Update};
 use skein_shared::id::Kind;
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, wire};
@@ -61,7 +61,11 @@ impl Service {
         let update = Update { by: self.caller(who).await?, ..update };
         let key = who.entity(Kind::Epics);
         match self.change::<Epics>(&key, request, Command::Update(Box::new(update))).await? {
-            Reply::Epic { id, .. } => Ok(self.find_epic(who, Which::Id(id)).await?.1),
+            // It is changed, whether it can be looked at or not.
+            Reply::Epic { id, name, status } => {
+                let found = self.find_epic(who, Which::Id(id)).await;
+                Ok(found.map_or_else(|_| brief(id, &name, status), |(_, epic)| epic))
+            }
             _ => Err(unexpected("the epics")),
         }
     }
@@ -96,7 +100,7 @@ impl Service {
         };
         let body = self.body(&key, &format!("epic/{id}")).await?;
         let shown = body.map(|body| wire::shown(body, &[]));
-        Ok((id, shown.unwrap_or_else(|| json!({ "id": id, "name": name, "status": status }))))
+        Ok((id, shown.unwrap_or_else(|| brief(id, &name, status))))
     }
 
     /// A named agent must be a member of the swarm.
@@ -110,4 +114,9 @@ impl Service {
             )),
         }
     }
+}
+
+/// What the entity itself says of an epic.
+fn brief(id: Uuid, name: &str, status: Status) -> Value {
+    json!({ "id": id, "name": name, "status": status })
 }

@@ -40,6 +40,8 @@ pub struct Found {
     pub unread: u64,
     /// Unread in all channels asked for, before anything was marked.
     pub total_unread: u64,
+    /// Marked as read, and not to be looked at for now: how many of which channel.
+    pub unshown: BTreeMap<String, u64>,
 }
 
 impl Service {
@@ -84,20 +86,34 @@ impl Service {
         self.own_member(who).await?;
         let key = who.entity(Kind::Channels);
         let read = Read { after: self.before_then(who, &read).await?, ..read };
+        let marks = read.mark_as_read;
         let reply = self.change::<Channels>(&key, request, Command::Read(read)).await?;
         let Reply::Messages { batches, total_unread } = reply else {
             return Err(unexpected("the channels"));
         };
         let unread = batches.iter().map(|batch| batch.unread).sum();
-        let mut messages = Vec::new();
+        let (mut messages, mut unshown) = (Vec::new(), BTreeMap::new());
         for batch in batches {
+            let mut left = batch.numbers.len() as u64;
             for number in batch.numbers {
-                let body = self.body(&key, &message_key(batch.channel, number)).await?;
-                messages.extend(body.map(|body| (batch.name.clone(), message_shape(body))));
+                // What cannot read one is not asked for each of the others.
+                if !unshown.is_empty() {
+                    break;
+                }
+                match self.body(&key, &message_key(batch.channel, number)).await {
+                    Ok(body) => messages.extend(body.map(|body| (batch.name.clone(), message_shape(body)))),
+                    Err(refusal) if !marks => return Err(refusal),
+                    // They are no news to whoever asks again, so it is said which they are.
+                    Err(_) => break,
+                }
+                left -= 1;
+            }
+            if left > 0 {
+                unshown.insert(batch.name, left);
             }
         }
         messages.sort_by_cached_key(|(_, message)| posted_at(message));
-        Ok(Found { messages, unread, total_unread })
+        Ok(Found { messages, unread, total_unread, unshown })
     }
 
     /// What a read's `since` means in each channel that it is about: the number of the newest message that is not

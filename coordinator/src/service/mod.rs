@@ -274,3 +274,6 @@ impl Service {
 fn unexpected(what: &str) -> Refusal {
     Refusal::new(skein_shared::Code::Internal, format!("{what} gave an answer of another kind; report this"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,8 +53,9 @@ impl Service {
         let command = Command::Describe { agent: who.agent, profile: profile.clone(), before };
         match self.change::<Pool>(&pool, request, command).await? {
             Reply::Member(member) => {
-                self.versions_follow(who, &profile, &known).await?;
-                let shown = self.member_with_profile(who, member.id).await?;
+                // It is said, whether its versions and the whole of it can be looked at or not.
+                let _ = self.versions_follow(who, &profile, &known).await;
+                let shown = self.member_with_profile(who, member.id).await.unwrap_or_default();
                 Ok(shown.unwrap_or_else(|| member_json(&member)))
             }
             _ => Err(unexpected("the pool")),

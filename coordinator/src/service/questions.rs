@@ -77,15 +77,17 @@ impl Service {
         };
         let entity = who.entity(Kind::Questions);
         let command = Command::Ask(Box::new(ask));
+        // At the worst a wait begins here, and hears of the question itself first.
+        let before = self.newest_position().await?;
         let Reply::Asked(asked) = self.change::<Questions>(&entity, request, command).await? else {
             return Err(unexpected("the questions"));
         };
         // In this order: what is answered before this position shows in the question, what is answered after it shows to
-        // whoever waits from there on.
-        let cursor = self.newest_position().await?;
+        // whoever waits from there on. It is asked, whether it can be looked at or not.
+        let cursor = self.newest_position().await.unwrap_or(before);
         let id = asked["id"].as_str().and_then(|id| Uuid::try_parse(id).ok());
         let question = match id {
-            Some(id) => self.question(who, id).await?,
+            Some(id) => self.shown_or(who, id, asked).await?,
             None => asked,
         };
         Ok(Asked { question, cursor, lead_told: lead.is_some() })
@@ -136,8 +138,8 @@ impl Service {
     ) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
         let command = Command::Withdraw { question, by: who.agent };
-        self.change::<Questions>(&who.entity(Kind::Questions), request, command).await?;
-        self.question(who, question).await
+        let known = json!({ "id": question, "status": State::Withdrawn });
+        self.settle(who, request, question, command, known).await
     }
 
     /// A question as it stands.
@@ -203,12 +205,41 @@ impl Service {
         word: Word,
     ) -> Result<Value, Refusal> {
         let by = By { caller, name: who.agent_name.to_string(), through };
+        let (id, name) = (question, &by.name);
+        let known = match &word {
+            Word::Answer(answer) => {
+                json!({ "id": id, "status": State::Answered, "answer": answer.trim(), "answeredBy": name })
+            }
+            Word::Decline(reason) => {
+                json!({ "id": id, "status": State::Declined, "reason": reason, "answeredBy": name })
+            }
+        };
         let command = match word {
             Word::Answer(answer) => Command::Answer { question, by, answer },
             Word::Decline(reason) => Command::Decline { question, by, reason },
         };
+        self.settle(who, request, question, command, known).await
+    }
+
+    /// Ends a question, and shows it or what is known of it: it is over, whether it can be looked at or not.
+    async fn settle(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        question: Uuid,
+        command: Command,
+        known: Value,
+    ) -> Result<Value, Refusal> {
         self.change::<Questions>(&who.entity(Kind::Questions), request, command).await?;
-        self.question(who, question).await
+        self.shown_or(who, question, known).await
+    }
+
+    /// A question after a change, or what is known of it while it cannot be looked at.
+    async fn shown_or(&self, who: &Principal, question: Uuid, known: Value) -> Result<Value, Refusal> {
+        match self.question(who, question).await {
+            Err(refusal) if refusal.code.is_passing() => Ok(known),
+            shown => shown,
+        }
     }
 
     async fn lead(&self, who: &Principal) -> Result<Option<Uuid>, Refusal> {

@@ -66,7 +66,9 @@ impl Service {
         let by = (!administers).then_some(who.agent);
         let command = Command::Steer { task, by, text };
         match self.change_shown::<Pool>(&who.entity(Kind::Pool), request, command).await? {
-            (Reply::Steered { message, task }, body) => Ok((message, self.shown(who, &task, body).await?)),
+            (Reply::Steered { message, task }, body) => {
+                Ok((message, self.shown_as_changed(who, &task, body).await))
+            }
             _ => Err(unexpected("the pool")),
         }
     }

@@ -103,7 +103,7 @@ impl Service {
             };
             match self.change_shown::<Pool>(&key, request, Command::Create(Box::new(create))).await? {
                 (Reply::Created { task, warnings }, body) => {
-                    let task = self.shown(who, &task, body).await?;
+                    let task = self.shown_as_changed(who, &task, body).await;
                     return Ok(Changed { task, repeated: false, warnings });
                 }
                 (Reply::NeedFacts { tasks }, _) => {
@@ -339,7 +339,7 @@ impl Service {
         let asked = self.change_shown::<Pool>(&who.entity(Kind::Pool), request, command).await;
         match asked {
             Ok((Reply::Task { task, repeated }, body)) => {
-                let task = self.shown(who, &task, body).await?;
+                let task = self.shown_as_changed(who, &task, body).await;
                 Ok(Changed { task, repeated, warnings: Vec::new() })
             }
             Ok(_) => Err(unexpected("the pool")),
@@ -376,7 +376,18 @@ impl Service {
             Some(body) => Some(task_shape(body)),
             None => self.task(who, view.id).await?,
         };
-        Ok(found.unwrap_or_else(|| json!({ "id": view.id, "agentId": view.agent, "status": view.status })))
+        Ok(found.unwrap_or_else(|| brief(view)))
+    }
+
+    /// The same after a change, which is done whether its task can be looked at or not. Who was given a task to work on is
+    /// told that it cannot be, and is given it again.
+    pub(super) async fn shown_as_changed(
+        &self,
+        who: &Principal,
+        view: &TaskView,
+        body: Option<Value>,
+    ) -> Value {
+        self.shown(who, view, body).await.unwrap_or_else(|_| brief(view))
     }
 
     /// What is known of a task that the pool does not hold.
@@ -406,6 +417,11 @@ impl Service {
         }
         Ok(())
     }
+}
+
+/// What the pool itself says of a task.
+fn brief(view: &TaskView) -> Value {
+    json!({ "id": view.id, "agentId": view.agent, "status": view.status })
 }
 
 /// Whether a task, as it is shown, has ended.

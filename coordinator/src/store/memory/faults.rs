@@ -1,6 +1,7 @@
 //! Faults by script: each commit takes the next one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -18,18 +19,34 @@ pub enum Fault {
     Refused,
     /// It arrives when the gate opens.
     Slow(Gate),
+    /// It is applied, and no document can be read from then on, until [`Faults::let_read`].
+    ThenUnreadable,
 }
 
 /// The faults still to come.
 #[derive(Clone, Default)]
 pub struct Faults {
     script: Arc<Mutex<VecDeque<Fault>>>,
+    unreadable: Arc<AtomicBool>,
 }
 
 impl Faults {
     /// Adds a fault for a commit after those that have one already.
     pub fn push(&self, fault: Fault) {
         self.script.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
+    }
+
+    /// Documents can be read again.
+    pub fn let_read(&self) {
+        self.unreadable.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuse_reads(&self) {
+        self.unreadable.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn are_reads_refused(&self) -> bool {
+        self.unreadable.load(Ordering::Relaxed)
     }
 
     pub(super) fn next(&self) -> Option<Fault> {

@@ -151,6 +151,7 @@ impl Memory {
                 return self.write(fence, |state| state.commit(fence, batch)).and(Err(faults::unknown()));
             }
             Some(Fault::Slow(gate)) => gate.passed().await,
+            Some(Fault::ThenUnreadable) => self.contents.faults.refuse_reads(),
         }
         self.write(fence, |state| state.commit(fence, batch))
     }
@@ -189,6 +190,9 @@ impl Store for Memory {
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
+        if self.contents.faults.are_reads_refused() {
+            return Err(StoreError("the script refuses this read".to_owned()));
+        }
         Ok(self.contents.lock().document(key, document))
     }
 

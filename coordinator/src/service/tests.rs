@@ -1,0 +1,101 @@
+//! Use cases over a store that fails once it has taken a change.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use skein_shared::channels::Read;
+use skein_shared::epics::{self, Epics};
+use skein_shared::id::Kind;
+use skein_shared::pool::{Profile, Rules, Target, TaskSpec};
+use skein_shared::which::Which;
+
+use super::swarm::Introduction;
+use super::tasks::{Action, Wanted};
+use super::*;
+use crate::entity::tests::{Node, node};
+use crate::store::memory::Fault;
+
+/// Longer than what a node has at hand, so that it is looked for in the store.
+fn long() -> String {
+    "x".repeat(3000)
+}
+
+async fn joined(service: &Service, name: &str) -> Principal {
+    let who = Principal::named(name, Role::Worker);
+    let introduction = Introduction {
+        name: name.to_owned(),
+        lead: false,
+        role: None,
+        capabilities: Vec::new(),
+        description: None,
+        max_tasks: None,
+    };
+    service.join(&who, Uuid::now_v7(), introduction).await.unwrap();
+    who
+}
+
+/// Makes a change after which no document can be read until it is over.
+async fn blinded<T>(node: &Node, change: impl Future<Output = Result<T, Refusal>>) -> T {
+    let faults = node.store.contents().faults();
+    faults.push(Fault::ThenUnreadable);
+    let told = change.await;
+    faults.let_read();
+    told.unwrap_or_else(|refusal| panic!("what was done is told as refused: {refusal}"))
+}
+
+#[tokio::test]
+async fn what_was_done_is_told_though_it_cannot_be_shown() {
+    let node = node();
+    let service = Service::new(node.entities.clone());
+    let (worker, operator) = (joined(&service, "worker").await, Principal::named("boss", Role::Operator));
+    let id_of = |shown: &Value| Uuid::try_parse(shown["id"].as_str().unwrap()).unwrap();
+    let request = Uuid::now_v7;
+
+    let wanted = Wanted { spec: TaskSpec::new(long()), target: Target::Pool, rules: Rules::Plain };
+    let made = blinded(&node, Box::pin(service.send_task(&operator, request(), wanted))).await.task;
+    assert_eq!(made["status"], "unassigned");
+    let cancel = Action::Cancel { reason: None };
+    let cancelled =
+        blinded(&node, Box::pin(service.act(&operator, request(), id_of(&made), cancel))).await.task;
+    assert_eq!((&cancelled["id"], &cancelled["status"]), (&made["id"], &json!("cancelled")));
+
+    let draft = questions::Draft { question: long(), ..questions::Draft::default() };
+    let asked = blinded(&node, Box::pin(service.ask_question(&worker, request(), draft))).await.question;
+    assert_eq!(asked["status"], "open");
+    let word = questions::Word::Answer("blue".to_owned());
+    let answer = service.answer_question(&operator, request(), id_of(&asked), word);
+    let answered = blinded(&node, Box::pin(answer)).await;
+    assert_eq!((&answered["status"], &answered["answer"]), (&json!("answered"), &json!("blue")));
+
+    let profile = Profile { role: Some("painter".to_owned()), ..Profile::default() };
+    let described = blinded(&node, Box::pin(service.describe(&worker, request(), profile))).await;
+    assert_eq!(described["id"], json!(worker.agent));
+
+    let texts =
+        epics::Texts { goal: Some("ship it".to_owned()), plan: Some(long()), ..epics::Texts::default() };
+    let create = epics::Create { name: "Launch".to_owned(), creator: None, lead: None, priority: 50, texts };
+    let command = epics::Command::Create(Box::new(create));
+    service.change::<Epics>(&operator.entity(Kind::Epics), request(), command).await.unwrap();
+    let which = Which::Name("Launch".to_owned());
+    let status = Some(epics::Status::Active);
+    let update = epics::Update { status, ..epics::Update::new(which, Caller::agent(worker.agent)) };
+    let updated = blinded(&node, Box::pin(service.update_epic(&operator, request(), update))).await;
+    assert_eq!((&updated["name"], &updated["status"]), (&json!("Launch"), &json!("active")));
+}
+
+#[tokio::test]
+async fn messages_that_were_read_and_cannot_be_shown_are_counted_and_come_with_a_repeat() {
+    let node = node();
+    let service = Service::new(node.entities.clone());
+    let (writer, reader) = (joined(&service, "writer").await, joined(&service, "reader").await);
+    for _ in 0..2 {
+        let draft = messages::Draft { content: long(), ..messages::Draft::default() };
+        service.post_message(&writer, Uuid::now_v7(), draft).await.unwrap();
+    }
+    let (request, read) = (Uuid::now_v7(), Read::new(reader.agent));
+    let found = blinded(&node, Box::pin(service.read_messages(&reader, request, read.clone()))).await;
+    assert!(found.messages.is_empty(), "{found:?}");
+    assert_eq!(found.unshown, BTreeMap::from([("general".to_owned(), 2)]));
+    let again = service.read_messages(&reader, request, read).await.unwrap();
+    assert_eq!((again.messages.len(), again.unshown), (2, BTreeMap::new()));
+}

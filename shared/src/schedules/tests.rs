@@ -355,6 +355,7 @@ fn a_schedule_of_a_definition_is_only_switched_on_and_off() {
 enum Step {
     Run(Command),
     Advance(u64),
+    SetBack(u64),
     Restart,
 }
 
@@ -387,6 +388,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         })),
         Just(Step::Run(Command::Tick)),
         prop_oneof![6 => 0u64..300_000, 1 => 0u64..900_000_000].prop_map(Step::Advance),
+        prop_oneof![6 => 0u64..300_000, 1 => 0u64..900_000_000].prop_map(Step::SetBack),
         Just(Step::Restart),
     ];
     prop::collection::vec(step, 1..60)
@@ -400,6 +402,10 @@ proptest! {
             match step {
                 Step::Run(command) => { let _ = bench.run(command); }
                 Step::Advance(ms) => bench.advance(Duration::from_millis(ms)),
+                Step::SetBack(ms) => {
+                    bench.now = bench.now - Duration::from_millis(ms);
+                    bench.run(Command::Tick).unwrap();
+                }
                 Step::Restart => bench.restart(),
             }
             prop_assert_eq!(&bench.restored(), &bench.entity);

@@ -9,9 +9,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
-use skein_shared::entity::{BlobChange, DocumentChange, Effect};
+use skein_shared::entity::{BlobChange, DocumentChange};
 use skein_shared::id::EntityKey;
-use skein_shared::json::Json;
+use skein_shared::json::{Json, length};
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
@@ -22,6 +22,9 @@ use crate::store::{Batch, Chunk, CommitError, OutboxEffect, Store, TimerChange, 
 const WINDOW: usize = 256;
 /// Documents of one commit.
 const DOCUMENTS: usize = 256;
+/// How long a commit may be, bytes, unless one thing alone is longer: Redis refuses very long ones, and serves nobody else
+/// meanwhile.
+const BYTES: usize = 4 << 20;
 
 /// Reads the file twice: before anything is written it is known to be whole. Then the store is exported again, to
 /// nowhere, and has to give the same checksum.
@@ -43,7 +46,7 @@ pub async fn import<F: BufRead + Seek + Send>(
     lines.next()?;
     for _ in 0..summary.lines {
         let (number, text) = lines.next()?.ok_or(TransferError::Checksum)?;
-        pen.write(parse(number, &text)?).await?;
+        pen.write(parse(number, &text)?, text.len()).await?;
     }
     pen.finish().await?;
     match export(&*store, &mut std::io::sink()).await?.state == summary.state {
@@ -109,8 +112,8 @@ struct Pen {
     epoch: u64,
     /// Where each entity stands, and by which batch.
     places: HashMap<EntityKey, (Version, Uuid)>,
-    /// Documents or effects of one entity and one moment.
-    gathered: Option<Batch>,
+    /// What one entity wrote at one moment, with its length.
+    gathered: Option<(Batch, usize)>,
     under_way: FuturesOrdered<Commit>,
 }
 
@@ -119,29 +122,42 @@ impl Pen {
         Self { store, epoch, places: HashMap::new(), gathered: None, under_way: FuturesOrdered::new() }
     }
 
-    async fn write(&mut self, line: Line) -> Result<(), TransferError> {
+    /// `bytes` is the length of the line.
+    async fn write(&mut self, line: Line, bytes: usize) -> Result<(), TransferError> {
         match line {
             Line::Record { key, at, events } => self.commit(Batch { events, ..empty(key, at) }).await,
             Line::Document { key, document, at, live, head, body } => {
                 let body = Some(Json::of(&body));
                 let put =
                     DocumentChange::Put { key: document, live, head: Json::from(head), body, new: true };
-                self.gather(key, at).await?.documents.push(put);
+                self.gather(key, at, bytes).await?.documents.push(put);
                 Ok(())
             }
-            Line::Chunk { key, blob, place, at, bytes } => self.chunk(key, blob, place, at, &bytes).await,
-            Line::Blob { key, blob, bytes, at } => {
-                let blobs = vec![BlobChange::Keep { blob, bytes }];
+            Line::Chunk { key, blob, place, at, bytes: text } => {
+                self.chunk(key, blob, place, at, &text).await
+            }
+            Line::Blob { key, blob, bytes: kept, at } => {
+                let blobs = vec![BlobChange::Keep { blob, bytes: kept }];
                 self.commit(Batch { blobs, ..empty(key, at) }).await
             }
             Line::DeadLetter { source, sequence, at, effect, reason, buried_at } => {
-                self.effect(source, sequence, at, effect).await?;
+                self.gather(source, at, bytes).await?.outbox.push(OutboxEffect { sequence, effect });
                 self.bury(reason, buried_at).await
             }
-            Line::Effect { source, sequence, at, effect } => self.effect(source, sequence, at, effect).await,
+            Line::Effect { source, sequence, at, effect } => {
+                self.gather(source, at, bytes).await?.outbox.push(OutboxEffect { sequence, effect });
+                Ok(())
+            }
+            // A busy entity has answered and taken in more than one commit carries.
             Line::Entity { key, at, timer, marks, replies } => {
-                let timer = timer.map_or(TimerChange::Keep, TimerChange::Set);
-                self.commit(Batch { seen: marks, replies, timer, ..empty(key, at) }).await
+                for mark in marks {
+                    self.gather(key.clone(), at, length(&mark)).await?.seen.push(mark);
+                }
+                for reply in replies {
+                    self.gather(key.clone(), at, length(&reply)).await?.replies.push(reply);
+                }
+                self.gather(key, at, 0).await?.timer = timer.map_or(TimerChange::Keep, TimerChange::Set);
+                Ok(())
             }
         }
     }
@@ -159,17 +175,6 @@ impl Pen {
         Ok(self.store.write_chunk(fence, Chunk { key, blob, place, bytes, at }).await?)
     }
 
-    async fn effect(
-        &mut self,
-        source: EntityKey,
-        sequence: u64,
-        at: Timestamp,
-        effect: Effect,
-    ) -> Result<(), TransferError> {
-        self.gather(source, at).await?.outbox.push(OutboxEffect { sequence, effect });
-        Ok(())
-    }
-
     /// Dead letters come before what is yet to be delivered, so the one that was just written is alone in the outbox.
     async fn bury(&mut self, reason: String, at: Timestamp) -> Result<(), TransferError> {
         self.finish().await?;
@@ -179,26 +184,39 @@ impl Pen {
         Ok(())
     }
 
-    /// The batch that takes in what else this entity wrote at this moment.
-    async fn gather(&mut self, key: EntityKey, at: Timestamp) -> Result<&mut Batch, TransferError> {
-        let fits = |batch: &Batch| batch.key == key && batch.at == at && batch.documents.len() < DOCUMENTS;
-        let batch = match self.gathered.take() {
-            Some(batch) if fits(&batch) => batch,
+    /// The batch that takes in what else this entity wrote at this moment, as far as it has room for so many bytes.
+    async fn gather(
+        &mut self,
+        key: EntityKey,
+        at: Timestamp,
+        bytes: usize,
+    ) -> Result<&mut Batch, TransferError> {
+        let fits = |(batch, before): &(Batch, usize)| {
+            let has_room = batch.documents.len() < DOCUMENTS && before + bytes <= BYTES;
+            batch.key == key && batch.at == at && has_room
+        };
+        let (batch, before) = match self.gathered.take() {
+            Some(gathered) if fits(&gathered) => gathered,
             other => {
-                if let Some(batch) = other {
+                if let Some((batch, _)) = other {
                     self.send(batch).await?;
                 }
-                empty(key, at)
+                (empty(key, at), 0)
             }
         };
-        Ok(self.gathered.insert(batch))
+        Ok(&mut self.gathered.insert((batch, before + bytes)).0)
     }
 
     async fn commit(&mut self, batch: Batch) -> Result<(), TransferError> {
-        if let Some(before) = self.gathered.take() {
-            self.send(before).await?;
-        }
+        self.send_gathered().await?;
         self.send(batch).await
+    }
+
+    async fn send_gathered(&mut self) -> Result<(), TransferError> {
+        match self.gathered.take() {
+            Some((batch, _)) => self.send(batch).await,
+            None => Ok(()),
+        }
     }
 
     async fn send(&mut self, mut batch: Batch) -> Result<(), TransferError> {
@@ -225,9 +243,7 @@ impl Pen {
     }
 
     async fn finish(&mut self) -> Result<(), TransferError> {
-        if let Some(batch) = self.gathered.take() {
-            self.send(batch).await?;
-        }
+        self.send_gathered().await?;
         while !self.under_way.is_empty() {
             self.settle_one().await?;
         }

@@ -139,6 +139,33 @@ async fn an_export_reads_few_large_records_at_once_and_each_of_them_once() {
     assert_eq!(read.pages, 4 + 1, "16, 16 and 8 records, and two that say that there is no more");
 }
 
+/// Redis refuses commits that are very long, and a busy entity has answered much in a quarter of an hour.
+#[tokio::test]
+async fn much_of_one_entity_goes_in_commits_of_a_few_mib() {
+    let long = "x".repeat(1 << 20);
+    let reply = |number: u128| StoredReply {
+        request: Uuid::from_u128(number),
+        digest: 1,
+        at: START,
+        reply: json!({"text": long}).into(),
+    };
+    let document = |number: u128| put(&format!("task/{number}"), true, json!({"text": long}));
+    let store = Memory::new(START);
+    let fence = store.fence(&pool());
+    let answered = Batch { replies: (0..10).map(reply).collect(), ..batch(pool(), 0) };
+    let written = Batch { documents: (0..10).map(document).collect(), ..batch(agent(), 0) };
+    for batch in [answered, written] {
+        store.commit(fence, batch.into()).await.unwrap();
+    }
+    let (old, file) = exported(&store).await;
+    let new: Arc<dyn Store> = Arc::new(Memory::new(LATER));
+    assert_eq!(imported(Arc::clone(&new), &file).await.unwrap(), old);
+    // Three of them at a time.
+    let versions = new.versions().await.unwrap();
+    assert!(versions.iter().all(|(_, version)| version.0 >= 4), "{versions:?}");
+    assert_eq!(new.load(&pool()).await.unwrap().replies.len(), 10);
+}
+
 /// Cut anywhere, or with any byte changed, a file is refused before anything is written.
 #[tokio::test]
 async fn a_damaged_file_changes_nothing() {

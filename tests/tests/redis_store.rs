@@ -156,6 +156,17 @@ async fn a_server_that_would_lose_or_forget_is_refused() {
 }
 
 #[tokio::test]
+async fn a_store_that_an_import_has_not_filled_yet_is_refused() {
+    let server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    store.mark_import(true).await.unwrap();
+    let said = refusal(&server.url(), Durability::Always).await;
+    assert!(said.contains("FLUSHDB") && said.contains("import again"), "{said}");
+    store.mark_import(false).await.unwrap();
+    open(&server.url()).await;
+}
+
+#[tokio::test]
 async fn a_password_is_never_shown() {
     let settings = ["--requirepass", "hush-hush", "--appendonly", "yes", "--appendfsync", "always"];
     let server = Server::start_with(&settings).await.unwrap();

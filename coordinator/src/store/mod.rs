@@ -405,6 +405,12 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets what the plan names, in one small step. Call again while something was trimmed.
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError>;
 
+    /// Notes that an import is filling the store, or that it has: meanwhile nobody opens it, for a part of a store would
+    /// pass for a whole one. One that ends with its process has nothing to note.
+    async fn mark_import(&self, _under_way: bool) -> Result<(), CommitError> {
+        Ok(())
+    }
+
     /// Writes a consistent copy while the store is in use. The file must not exist yet.
     async fn backup(&self, path: &Path) -> Result<(), StoreError>;
 }

@@ -486,6 +486,11 @@ impl Store for Redis {
         self.upkeep.trim(|shard| self.held.fence(shard), &ours.shards, &plan).await
     }
 
+    async fn mark_import(&self, under_way: bool) -> Result<(), CommitError> {
+        let marked = server::mark_import(&self.aside, under_way).await;
+        marked.map_err(|StoreError(problem)| CommitError::Failed(problem))
+    }
+
     async fn backup(&self, _path: &Path) -> Result<(), StoreError> {
         Err(StoreError(
             "a store in Redis is copied by Redis: run BGSAVE there and keep its dump file".to_owned(),

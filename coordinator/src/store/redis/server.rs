@@ -21,6 +21,8 @@ use crate::store::StoreError;
 const FORMAT: u32 = 4;
 /// The field with the store's id.
 const ID: &str = "id";
+/// The field that is there while an import fills the store.
+const IMPORTING: &str = "importing";
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
 const SKEW_MS: u64 = 60_000;
 /// How often to look for a store that another process is about to make.
@@ -218,8 +220,8 @@ pub(super) async fn is_made(connection: &Connection, limit: Duration) -> Result<
     Ok(())
 }
 
-/// Marks an empty database as a store if `makes`, and refuses one that another program, or another number of shards, made.
-/// Gives the store's id.
+/// Marks an empty database as a store if `makes`, and refuses one that another program, or another number of shards, made,
+/// or that an import has filled in part. Gives the store's id.
 pub(super) async fn claim(connection: &Connection, makes: bool) -> Result<String, StoreError> {
     let fixed = async |name: &str, value: &str| match makes {
         true => put_once(connection, name, value).await,
@@ -237,7 +239,25 @@ pub(super) async fn claim(connection: &Connection, makes: bool) -> Result<String
             ));
         }
     }
+    if field(connection, IMPORTING).await?.is_some() {
+        return Err(at(
+            CLUSTER,
+            &"an import into this store is under way, or broke off and left a part of it; wait for its end, or empty this \
+              database of Redis (FLUSHDB) and import again",
+        ));
+    }
     fixed(ID, &Uuid::now_v7().to_string()).await
+}
+
+/// Lets nobody open the store from now on while an import is under way.
+pub(super) async fn mark_import(connection: &Connection, under_way: bool) -> Result<(), StoreError> {
+    let mut order = cmd(if under_way { "HSET" } else { "HDEL" });
+    order.arg(CLUSTER).arg(IMPORTING);
+    if under_way {
+        order.arg(1);
+    }
+    let _: i64 = connection.ask(CLUSTER, &order).await?;
+    Ok(())
 }
 
 /// The id of the store that this database holds.

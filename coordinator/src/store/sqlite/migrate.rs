@@ -5,6 +5,9 @@ use rusqlite::{Connection, TransactionBehavior};
 /// `SKEN` in ASCII, in the header of every store file: other programs' files are left alone.
 const APPLICATION: i32 = 0x534B_454E;
 
+/// `SKEI`, in its place while an import fills the file.
+const IMPORTING: i32 = 0x534B_4549;
+
 /// Step n brings a file of schema n to schema n + 1. Steps are never changed, only added.
 const STEPS: &[&str] = &[
     include_str!("schema.sql"),
@@ -20,6 +23,11 @@ pub(super) enum Unusable {
         "the file belongs to another program (application id {0:#010x}); name another file for the store"
     )]
     Foreign(i32),
+    #[error(
+        "an import into this file broke off, so it holds a part of a store; remove it, with the files beside it that are \
+         called the same with -wal and -shm, and import again"
+    )]
+    Importing,
     #[error("the file has tables but is no store of Skein; name another file for the store")]
     NotEmpty,
     #[error(
@@ -43,6 +51,12 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Unusable> {
     Ok(())
 }
 
+/// Lets nobody open the file from now on while an import is under way.
+pub(super) fn mark_import(connection: &Connection, under_way: bool) -> rusqlite::Result<()> {
+    let application = if under_way { IMPORTING } else { APPLICATION };
+    connection.pragma_update(None, "application_id", application)
+}
+
 /// The file's schema; zero for a new file. Reads alone, so that a foreign file stays untouched.
 pub(super) fn schema(connection: &Connection) -> Result<usize, Unusable> {
     let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -50,6 +64,9 @@ pub(super) fn schema(connection: &Connection) -> Result<usize, Unusable> {
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if application == 0 && version == 0 {
         return if tables == 0 { Ok(0) } else { Err(Unusable::NotEmpty) };
+    }
+    if application == IMPORTING {
+        return Err(Unusable::Importing);
     }
     if application != APPLICATION {
         return Err(Unusable::Foreign(application));

@@ -75,7 +75,7 @@ impl Sqlite {
     /// Opens the file, or makes it, and takes a new epoch: whoever had it open before is fenced off.
     ///
     /// # Errors
-    /// When the file is damaged, of another program or of a newer schema, or the disk refuses.
+    /// When the file is damaged, of another program, of a newer schema or filled in part by an import, or the disk refuses.
     pub fn open(path: &Path, wall: Timestamp) -> Result<Self, StoreError> {
         Self::open_with(path, wall, Durability::Full)
     }
@@ -350,6 +350,10 @@ impl Store for Sqlite {
                 return Ok(step.trimmed);
             }
         }
+    }
+
+    async fn mark_import(&self, under_way: bool) -> Result<(), CommitError> {
+        self.writer.write(self.fence, Work::Import(under_way)).await
     }
 
     async fn backup(&self, path: &Path) -> Result<(), StoreError> {

@@ -16,6 +16,7 @@ use super::checkpoint::Checkpoints;
 use super::connection::sentence;
 use super::fold;
 use super::journal::{Part, Table, Waiting};
+use super::migrate;
 use super::number::signed;
 use super::trim::{self, Passed, Step};
 use crate::store::{Chunk, CommitError, Fence, Receipt, TrimPlan, Version};
@@ -37,6 +38,8 @@ pub(super) enum Work {
         reason: String,
         at: Timestamp,
     },
+    /// Says whether an import is under way.
+    Import(bool),
     /// Brings what waits in the journal to the tables.
     Fold,
     Trim(TrimPlan),
@@ -347,6 +350,9 @@ impl Pen {
             Work::Delivered(positions) => Ok(delivered(connection, positions).map(|()| Done::Written)?),
             Work::Bury { position, reason, at } => {
                 Ok(bury(connection, *position, reason, *at).map(|()| Done::Written)?)
+            }
+            Work::Import(under_way) => {
+                Ok(migrate::mark_import(connection, *under_way).map(|()| Done::Written)?)
             }
             Work::Fold | Work::Trim(_) => Err(Stop::Answer(mixed_up())),
         }

@@ -31,7 +31,7 @@ const BYTES: usize = 4 << 20;
 ///
 /// # Errors
 /// When the file is not whole, the store is not empty or refuses, or its epochs would not rise. What was written by
-/// then stays: the store has to be thrown away.
+/// then stays, and nobody opens the store any more: it has to be thrown away.
 pub async fn import<F: BufRead + Seek + Send>(
     store: Arc<dyn Store>,
     file: &mut F,
@@ -49,10 +49,11 @@ pub async fn import<F: BufRead + Seek + Send>(
         pen.write(parse(number, &text)?, text.len()).await?;
     }
     pen.finish().await?;
-    match export(&*store, &mut std::io::sink()).await?.state == summary.state {
-        true => Ok(summary),
-        false => Err(TransferError::Differs),
+    if export(&*store, &mut std::io::sink()).await?.state != summary.state {
+        return Err(TransferError::Differs);
     }
+    store.mark_import(false).await?;
+    Ok(summary)
 }
 
 /// Whether the file is as it was written.
@@ -110,6 +111,8 @@ struct Pen {
     store: Arc<dyn Store>,
     /// Epochs have to lie above it.
     epoch: u64,
+    /// Whether something was written.
+    has_begun: bool,
     /// Where each entity stands, and by which batch.
     places: HashMap<EntityKey, (Version, Uuid)>,
     /// What one entity wrote at one moment, with its length.
@@ -119,7 +122,8 @@ struct Pen {
 
 impl Pen {
     fn new(store: Arc<dyn Store>, epoch: u64) -> Self {
-        Self { store, epoch, places: HashMap::new(), gathered: None, under_way: FuturesOrdered::new() }
+        let (places, under_way) = (HashMap::new(), FuturesOrdered::new());
+        Self { store, epoch, has_begun: false, places, gathered: None, under_way }
     }
 
     /// `bytes` is the length of the line.
@@ -162,6 +166,15 @@ impl Pen {
         }
     }
 
+    /// Before the first write: from then on the store is to be filled or thrown away.
+    async fn begin(&mut self) -> Result<(), TransferError> {
+        if !self.has_begun {
+            self.store.mark_import(true).await?;
+            self.has_begun = true;
+        }
+        Ok(())
+    }
+
     async fn chunk(
         &mut self,
         key: EntityKey,
@@ -171,6 +184,7 @@ impl Pen {
         text: &str,
     ) -> Result<(), TransferError> {
         let bytes = STANDARD.decode(text).map_err(|_| TransferError::Checksum)?;
+        self.begin().await?;
         let fence = self.store.fence(&key);
         Ok(self.store.write_chunk(fence, Chunk { key, blob, place, bytes, at }).await?)
     }
@@ -224,6 +238,7 @@ impl Pen {
         if fence.epoch.0 <= self.epoch {
             return Err(TransferError::Clock(self.epoch - fence.epoch.0 + 1));
         }
+        self.begin().await?;
         while self.under_way.len() >= WINDOW {
             self.settle_one().await?;
         }

@@ -166,6 +166,37 @@ async fn much_of_one_entity_goes_in_commits_of_a_few_mib() {
     assert_eq!(new.load(&pool()).await.unwrap().replies.len(), 10);
 }
 
+/// What comes last, effects that are to be delivered and timers, would be missed by nobody.
+#[tokio::test]
+async fn a_store_that_an_import_has_filled_in_part_is_taken_for_none() {
+    let (old, file) = exported(&*filled().await).await;
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str| Sqlite::open(&folder.path().join(name), LATER);
+    let broken = with_a_line_that_no_import_reads(&file);
+    let problem = imported(Arc::new(open("part.db").unwrap()), &broken).await.unwrap_err();
+    assert!(matches!(problem, TransferError::Format { .. }), "{problem}");
+    let said = open("part.db").err().unwrap().to_string();
+    assert!(said.contains("part.db") && said.contains("import again"), "{said}");
+    assert_eq!(imported(Arc::new(open("whole.db").unwrap()), &file).await.unwrap(), old);
+    let (again, _) = exported(&open("whole.db").unwrap()).await;
+    assert_eq!(again.state, old.state);
+}
+
+/// It is found behind all that comes before it, for the checksums are right.
+fn with_a_line_that_no_import_reads(file: &[u8]) -> Vec<u8> {
+    let mut lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    lines.pop();
+    lines.push(b"{}\n");
+    let mut sum = Sum::default();
+    sum.head(lines[0]);
+    for line in &lines[1..] {
+        sum.line(line);
+    }
+    let mut changed = lines.concat();
+    changed.extend(serde_json::to_vec(&sum.finish()).unwrap());
+    changed
+}
+
 /// Cut anywhere, or with any byte changed, a file is refused before anything is written.
 #[tokio::test]
 async fn a_damaged_file_changes_nothing() {

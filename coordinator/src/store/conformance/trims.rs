@@ -1,13 +1,15 @@
 //! What trimming forgets, and what it must not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
+use skein_shared::id::{EntityKey, Kind};
 use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 
 use super::{Backend, START, agent, batch, commit, effect, event, mark, pool, put, reply, swarm};
-use crate::store::{Batch, OutboxEntry, Store, TrimPlan, Trimmed, Version};
+use crate::store::{Batch, OutboxEntry, Store, StoredReply, TrimPlan, Trimmed, Version};
 
 /// A plan that forgets nothing.
 pub(super) fn nothing() -> TrimPlan {
@@ -90,6 +92,37 @@ pub(super) async fn a_step_keeps_to_its_limit(backend: &impl Backend) {
     assert!(step(&store, &small).await.is_nothing());
     assert_eq!(store.records(0, 100).await.unwrap().len(), 4);
     assert_eq!(store.load(&pool()).await.unwrap().replies.len(), 4);
+}
+
+/// What is dated later than now waits for its time, and nothing waits for it.
+pub(super) async fn what_a_clock_that_was_ahead_has_written_holds_up_no_trim(backend: &impl Backend) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DAY: Duration = Duration::from_secs(86_400);
+    let store = backend.open(START).await;
+    // Of one swarm, as neighbours in every store. Those that are ahead are more than a small step may look at.
+    let (ahead, sound) = (pool(), EntityKey::of(Kind::Channels, &pool().swarm));
+    for (key, at, batches) in [(ahead, START + DAY, 12), (sound, START, 3)] {
+        for expected in 0..batches {
+            let replies = vec![StoredReply { at, ..reply(expected) }];
+            let next = Batch { at, replies, events: vec![event(expected)], ..batch(&key, expected) };
+            commit(&store, next).await;
+        }
+    }
+    let forgotten = async |now: Timestamp| {
+        let old =
+            TrimPlan { now, events_before: now - HOUR, replies_before: now - HOUR, limit: 1, ..nothing() };
+        let (mut records, mut replies) = (0, 0);
+        for _ in 0..20 {
+            let trimmed = step(&store, &old).await;
+            records += trimmed.records;
+            replies += trimmed.replies;
+        }
+        (records, replies)
+    };
+    assert_eq!(forgotten(START + HOUR * 2).await, (3, 3));
+    assert_eq!(forgotten(START + HOUR * 3).await, (0, 0));
+    assert_eq!(forgotten(START + DAY + HOUR).await, (0, 0), "it is no older than that");
+    assert_eq!(forgotten(START + DAY + HOUR * 2).await, (12, 12));
 }
 
 /// More batches than are read at once, of which the oldest are over.

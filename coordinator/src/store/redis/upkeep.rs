@@ -1,8 +1,8 @@
 //! What is written beside commits: chunks of blobs, and taking out what is over, such as delivered effects, dead letters
 //! and what is old.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{Script, cmd};
 use skein_shared::fence::Epoch;
@@ -30,6 +30,24 @@ pub(super) struct Upkeep {
     bury: Script,
     trim: Script,
     chunk: Script,
+    passed: Mutex<HashMap<Shard, Passed>>,
+}
+
+/// Up to where nothing is left in a shard that is old, so that no step looks again at what a clock that was ahead has
+/// dated later than now. A fence is lost with its life of the server: in the next one something else may lie there.
+#[derive(Clone)]
+struct Passed {
+    fence: Fence,
+    /// The last record that was passed.
+    last: String,
+    /// The earliest time of those that were passed and wait to be forgotten.
+    earliest: Option<Timestamp>,
+}
+
+impl Passed {
+    fn nothing(fence: Fence) -> Self {
+        Self { fence, last: "0-0".to_owned(), earliest: None }
+    }
 }
 
 /// What is left of a plan's limits.
@@ -59,6 +77,7 @@ impl Upkeep {
             bury: checked!("", "scripts/bury.lua"),
             trim: checked!(" flags=allow-oom", "scripts/trim.lua"),
             chunk: checked!("", "scripts/chunk.lua"),
+            passed: Mutex::default(),
         }
     }
 
@@ -190,7 +209,8 @@ impl Upkeep {
             shard.dead(),
             shard.loose(),
         ];
-        let mut arguments = vec![shard.prefix()];
+        let passed = self.passed(shard, fence, plan.events_before);
+        let mut arguments = vec![shard.prefix(), plan.now.0.to_string(), passed.last];
         for (before, limit) in [
             (plan.events_before, left.old),
             (plan.replies_before, left.replies),
@@ -209,7 +229,11 @@ impl Upkeep {
         }
         let arguments = arguments.into_iter().map(String::into_bytes).collect();
         let answer = self.run(life, &self.trim, fence, "-xzzzzzhz", &keys, arguments).await?;
-        let count = |place: usize| answer.get(place).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
+        let number = |place: usize| answer.get(place).and_then(|text| text.parse::<u64>().ok());
+        let earliest = passed.earliest.into_iter().chain(number(9).map(Timestamp)).min();
+        let last = answer.get(8).cloned().unwrap_or_default();
+        self.lock().insert(shard, Passed { fence, last, earliest });
+        let count = |place: usize| number(place).unwrap_or(0);
         let [old, surplus, replies, marks, documents, dead_letters, loose] = [1, 2, 3, 4, 5, 6, 7].map(count);
         for (left, spent) in [
             (&mut left.old, old),
@@ -223,6 +247,17 @@ impl Upkeep {
             *left = left.saturating_sub(usize::try_from(spent).unwrap_or(usize::MAX));
         }
         Ok(Trimmed { records: old + surplus, replies, marks, documents, dead_letters, loose })
+    }
+
+    /// Where the walk for events from before a moment goes on.
+    fn passed(&self, shard: Shard, fence: Fence, before: Timestamp) -> Passed {
+        let known = self.lock().get(&shard).cloned();
+        let is_good = |known: &Passed| known.fence == fence && known.earliest.is_none_or(|at| at >= before);
+        known.filter(is_good).unwrap_or_else(|| Passed::nothing(fence))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Shard, Passed>> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Entities with more events than they may keep, and the last version whose events are too many. In one life of the

@@ -99,29 +99,6 @@ async fn a_trim_goes_past_what_has_nothing_to_forget() {
     }
 }
 
-/// What is dated later than now waits for its time, and nothing waits for it.
-#[tokio::test]
-async fn what_a_clock_that_was_ahead_has_written_holds_up_no_trim() {
-    let file = File::new();
-    let store = Sqlite::open(&file.path(), START).unwrap();
-    let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
-    for expected in 0..3 {
-        let ahead = Batch { at: START + DAY, ..batch(expected, "ahead") };
-        store.commit(store.fence, answered(ahead).into()).await.unwrap();
-        let sound = Batch { key: other.clone(), ..batch(expected, "sound") };
-        store.commit(store.fence, answered(sound).into()).await.unwrap();
-    }
-    let hour = Duration::from_secs(3600);
-    let trim = async |now: Timestamp| {
-        let Trimmed { records, replies, .. } = store.trim(old(now, now - hour)).await.unwrap();
-        (records, replies)
-    };
-    assert_eq!(trim(START + hour * 2).await, (3, 3));
-    assert_eq!(trim(START + hour * 3).await, (0, 0));
-    assert_eq!(trim(START + DAY + hour).await, (0, 0), "it is no older than that");
-    assert_eq!(trim(START + DAY + hour * 2).await, (3, 3));
-}
-
 #[tokio::test]
 async fn a_store_of_a_clock_that_was_ahead_opens_and_says_until_when() {
     let file = File::new();

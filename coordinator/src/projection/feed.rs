@@ -251,8 +251,16 @@ impl Feed {
                 Message::Barrier { .. } => {}
                 Message::Trim { archived_before, events_before, events_per_entity } => {
                     group.flush()?;
-                    tables::trim(&transaction, *archived_before)?;
-                    history::trim(&transaction, *events_before, *events_per_entity)?;
+                    let more_documents = tables::trim(&transaction, *archived_before)?;
+                    let more_mentions = history::trim(&transaction, *events_before, *events_per_entity)?;
+                    if more_documents || more_mentions {
+                        // Behind what is reported meanwhile.
+                        self.inbox.put(Message::Trim {
+                            archived_before: *archived_before,
+                            events_before: *events_before,
+                            events_per_entity: *events_per_entity,
+                        });
+                    }
                 }
             }
         }

@@ -22,6 +22,8 @@ const ORDINAL: u32 = 20;
 /// Versions of an entity whose mentions lie together, and are forgotten together: without an index, and without a look
 /// at any other.
 pub(super) const ERA: u64 = 1000;
+/// Eras that are forgotten at once: commits wait meanwhile.
+pub(super) const OVER: usize = 20;
 /// The newest mentions of a subject, era by era, each of which has them in their order.
 pub(super) const NEWEST: &str = "
     SELECT mention.version FROM era CROSS JOIN mention ON mention.entity = era.entity AND mention.era = era.era
@@ -100,24 +102,24 @@ pub(super) fn write(connection: &Connection, mut mentions: Vec<Mention>) -> rusq
     Ok(())
 }
 
-/// Forgets eras as a whole: those that ended before a moment, and those that the last so many batches of their entity
-/// lie behind.
-pub(super) fn trim(connection: &Connection, before: Timestamp, per_entity: u64) -> rusqlite::Result<()> {
+/// Forgets some eras as a whole: of those that ended before a moment, and those that the last so many batches of their
+/// entity lie behind. Says whether there may be more of them.
+pub(super) fn trim(connection: &Connection, before: Timestamp, per_entity: u64) -> rusqlite::Result<bool> {
     let mut over = connection.prepare_cached(
         "SELECT era.entity, era.era FROM era JOIN entity ON entity.number = era.entity
-         WHERE era.at < ?1 OR (era.era + 1) * ?2 <= entity.reached - ?3",
+         WHERE era.at < ?1 OR (era.era + 1) * ?2 <= entity.reached - ?3 LIMIT ?4",
     )?;
-    let over = over.query_map([signed(before.0), signed(ERA), signed(per_entity)], |row| {
-        Ok((row.get(0)?, row.get(1)?))
-    })?;
+    let bounds = [signed(before.0), signed(ERA), signed(per_entity), count(OVER)];
+    let over = over.query_map(bounds, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let over: Vec<(i64, i64)> = over.collect::<rusqlite::Result<_>>()?;
+    let has_more = over.len() == OVER;
     let mut mentions = connection.prepare_cached(FORGET)?;
     let mut era = connection.prepare_cached("DELETE FROM era WHERE entity = ?1 AND era = ?2")?;
     for which in over {
         mentions.execute(which)?;
         era.execute(which)?;
     }
-    Ok(())
+    Ok(has_more)
 }
 
 /// The newest batches of an entity that mention a subject, the newest first.

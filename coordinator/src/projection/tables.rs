@@ -24,6 +24,9 @@ pub(super) const COLUMNS: [(&str, &str); 6] = [
     ("scheduleId", "schedule"),
 ];
 
+/// Documents that are removed at once when they are old: commits wait meanwhile, and lists are as they were before.
+pub(super) const OLD: usize = 2000;
+
 const INDEXES: [&str; 6] = [
     "document_archived",
     "document_all",
@@ -170,14 +173,19 @@ pub(super) fn rows(
     rows.collect()
 }
 
-/// Removes old documents that are not live.
-pub(super) fn trim(connection: &Connection, archived_before: Timestamp) -> rusqlite::Result<()> {
+/// Removes some of the old documents that are not live. Says whether there may be more of them.
+pub(super) fn trim(connection: &Connection, archived_before: Timestamp) -> rusqlite::Result<bool> {
     let mut statement =
-        connection.prepare_cached("SELECT row FROM document WHERE live = 0 AND written < ?1")?;
-    let rows = statement.query_map([signed(archived_before.0)], |row| row.get(0))?;
+        connection.prepare_cached("SELECT row FROM document WHERE live = 0 AND written < ?1 LIMIT ?2")?;
+    let rows = statement.query_map([signed(archived_before.0), count(OLD)], |row| row.get(0))?;
     let rows = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
+    let has_more = rows.len() == OLD;
     rows.into_iter().try_for_each(|row| remove(connection, row))?;
-    recall::trim(connection)
+    if !has_more {
+        // Whoever has read the vectors reads all of them again after it.
+        recall::trim(connection)?;
+    }
+    Ok(has_more)
 }
 
 /// Puts a whole document, as the store has it, where there is no row of it.

@@ -3,6 +3,7 @@ mod mentions;
 mod random;
 mod recall;
 mod resume;
+mod trims;
 
 use std::collections::BTreeMap;
 
@@ -448,27 +449,4 @@ async fn building_while_commits_go_on_loses_nothing() {
         dump.sort();
     }
     assert_eq!(live, rebuilt);
-}
-
-#[tokio::test]
-async fn trimming_forgets_old_archives_and_events() {
-    let mut world = World::new();
-    let archive = DocumentChange::Put {
-        key: "task/1".to_owned(),
-        live: false,
-        head: json!({}).into(),
-        body: None,
-        new: false,
-    };
-    world.feed(&pool(), vec![archive, put("task/2", json!({"task": "alpha"}))], vec![event("1", 1)]).await;
-    world.settle().await;
-    world.projection.trim(Timestamp::NEVER, Timestamp(START.0 + 1000), u64::MAX);
-    world.feed(&pool(), vec![], vec![]).await;
-    world.settle().await;
-    assert_eq!(body(&world.projection, "task/1").await, None);
-    assert!(body(&world.projection, "task/2").await.is_some(), "a live one stays");
-    assert!(
-        dump(&world.projection).await.iter().all(|row| !row.contains("[\"pool/default\",\"31\"")),
-        "no mention"
-    );
 }

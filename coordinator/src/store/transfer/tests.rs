@@ -13,6 +13,8 @@ use crate::store::{Batch, Chunk, OutboxEffect, Store, TimerChange, Version};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 const LATER: Timestamp = Timestamp(START.0 + 60_000);
+/// A number that a hasty reader takes for its neighbour.
+const LONG: f64 = 31.245270191439438;
 
 fn pool() -> EntityKey {
     EntityKey::of(Kind::Pool, &Name::parse("default").unwrap())
@@ -59,7 +61,7 @@ async fn filled() -> Arc<dyn Store> {
     let fence = store.fence(&pool());
     let events = vec![EventRecord { subject: Some("1".to_owned()), body: json!({"made": 1}).into() }];
     let first = Batch {
-        documents: vec![put("task/1", true, json!({"b": 2, "a": {"y": 1, "x": [1.5, null]}}))],
+        documents: vec![put("task/1", true, json!({"b": 2, "a": {"y": 1, "x": [LONG, null]}}))],
         events: events.clone(),
         outbox: vec![effect(1), effect(2)],
         timer: TimerChange::Set(LATER),
@@ -112,7 +114,7 @@ async fn a_store_of_another_kind_has_the_same_state() {
     let loaded = sqlite.load(&pool()).await.unwrap();
     assert_eq!((loaded.timer, loaded.sequence, loaded.replies.len()), (Some(LATER), 3, 1));
     let body = sqlite.document(&pool(), "task/1").await.unwrap().unwrap().body;
-    assert_eq!(body, json!({"a": {"x": [1.5, null], "y": 1}, "b": 3}));
+    assert_eq!(body, json!({"a": {"x": [LONG, null], "y": 1}, "b": 3}));
     let kept = Uuid::from_u128(0);
     assert_eq!(sqlite.chunk(&agent(), kept, 0).await.unwrap(), Some(vec![0, 255]));
     assert_eq!(sqlite.blobs(None, 10).await.unwrap().len(), 1);

@@ -12,10 +12,11 @@ use uuid::Uuid;
 
 use super::tables::count;
 use super::{Event, EventPage, ProjectionError};
+use crate::store::pace::{Pace, Page};
 use crate::store::sqlite::number::{signed, unsigned};
 use crate::store::{EventRecord, Record, Store, StoreError, Version};
 
-/// Records read from the store at once: one may hold the events of a few hundred commands.
+/// Records read from the store at once, at most: one may hold the events of a few hundred commands.
 const RECORDS: usize = 100;
 /// Bits of a position that number the events of one record.
 const ORDINAL: u32 = 20;
@@ -164,10 +165,11 @@ pub(super) async fn after(
 ) -> Result<EventPage, ProjectionError> {
     let mut page = EventPage { events: Vec::new(), next: position, last: false };
     // The record of the position again: the position may be in the middle of it.
-    let mut record = (position >> ORDINAL).saturating_sub(1);
+    let (mut record, mut pace) = ((position >> ORDINAL).saturating_sub(1), Pace::up_to(RECORDS));
     loop {
-        let records = store.records(record, RECORDS).await.map_err(unreadable)?;
-        let is_last = records.len() < RECORDS;
+        let read = pace.read(|count| store.records(record, count)).await.map_err(unreadable)?;
+        let Page { things: records, is_full, pace: next } = read;
+        pace = next;
         for found in records {
             record = found.position;
             if swarm.is_some_and(|swarm| found.key.swarm != *swarm) {
@@ -183,7 +185,7 @@ pub(super) async fn after(
             }
             page.next = page.next.max(end(record));
         }
-        if is_last {
+        if !is_full {
             page.last = true;
             return Ok(page);
         }

@@ -222,7 +222,7 @@ impl Lockspace {
                     return Some(Event::Shortened { key, expires });
                 }
                 (wait == Some(lock.expires) && lock.expires < expires)
-                    .then(|| Event::Extended { key, expires })
+                    .then_some(Event::Extended { key, expires })
             },
         ));
         Decision::new(Reply::Done, events)

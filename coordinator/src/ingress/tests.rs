@@ -515,7 +515,7 @@ async fn strangers_who_send_no_body_keep_nobody_out() {
 async fn a_body_waits_for_the_room_that_others_take() {
     let ledger = Arc::new(Ledger::default());
     let door = door(&ledger);
-    let large = format!("{{\"action\":\"opened\",\"text\":\"{}\"}}", "x".repeat(700));
+    let large = ISSUE.replace("opened", &"x".repeat(700));
     let arrive = |delivery: &str| {
         let request = Request::post("/webhooks/hub")
             .header("x-hub-signature-256", sign(&large))

@@ -73,13 +73,19 @@ async fn what_was_done_is_told_though_it_cannot_be_shown() {
 
     let texts =
         epics::Texts { goal: Some("ship it".to_owned()), plan: Some(long()), ..epics::Texts::default() };
-    let create = epics::Create { name: "Launch".to_owned(), creator: None, lead: None, priority: 50, texts };
+    let create = epics::Create {
+        name: "Launch".to_owned(),
+        creator: Some(worker.agent),
+        lead: None,
+        priority: 50,
+        texts,
+    };
     let command = epics::Command::Create(Box::new(create));
     service.change::<Epics>(&operator.entity(Kind::Epics), request(), command).await.unwrap();
     let which = Which::Name("Launch".to_owned());
     let status = Some(epics::Status::Active);
     let update = epics::Update { status, ..epics::Update::new(which, Caller::agent(worker.agent)) };
-    let updated = blinded(&node, Box::pin(service.update_epic(&operator, request(), update))).await;
+    let updated = blinded(&node, Box::pin(service.update_epic(&worker, request(), update))).await;
     assert_eq!((&updated["name"], &updated["status"]), (&json!("Launch"), &json!("active")));
 }
 

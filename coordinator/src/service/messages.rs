@@ -22,6 +22,16 @@ pub struct Posted {
     pub tasks: Vec<Uuid>,
 }
 
+/// Messages count as read by now and cannot be looked at, so they are no news to whoever asks anew.
+fn unseen(problem: Refusal) -> Refusal {
+    let message = format!(
+        "the messages count as read now and cannot be looked at for the moment: {}; repeat the call with the same \
+         idempotency_key, which gives them, or read the channel again without unreadOnly",
+        problem.message
+    );
+    Refusal { code: Code::Unknown, message, ..problem }
+}
+
 /// A message that somebody wants to post.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
@@ -40,8 +50,6 @@ pub struct Found {
     pub unread: u64,
     /// Unread in all channels asked for, before anything was marked.
     pub total_unread: u64,
-    /// Marked as read, and not to be looked at for now: how many of which channel.
-    pub unshown: BTreeMap<String, u64>,
 }
 
 impl Service {
@@ -92,28 +100,16 @@ impl Service {
             return Err(unexpected("the channels"));
         };
         let unread = batches.iter().map(|batch| batch.unread).sum();
-        let (mut messages, mut unshown) = (Vec::new(), BTreeMap::new());
+        let mut messages = Vec::new();
         for batch in batches {
-            let mut left = batch.numbers.len() as u64;
             for number in batch.numbers {
-                // What cannot read one is not asked for each of the others.
-                if !unshown.is_empty() {
-                    break;
-                }
-                match self.body(&key, &message_key(batch.channel, number)).await {
-                    Ok(body) => messages.extend(body.map(|body| (batch.name.clone(), message_shape(body)))),
-                    Err(refusal) if !marks => return Err(refusal),
-                    // They are no news to whoever asks again, so it is said which they are.
-                    Err(_) => break,
-                }
-                left -= 1;
-            }
-            if left > 0 {
-                unshown.insert(batch.name, left);
+                let body = self.body(&key, &message_key(batch.channel, number)).await;
+                let body = body.map_err(|problem| if marks { unseen(problem) } else { problem })?;
+                messages.extend(body.map(|body| (batch.name.clone(), message_shape(body))));
             }
         }
         messages.sort_by_cached_key(|(_, message)| posted_at(message));
-        Ok(Found { messages, unread, total_unread, unshown })
+        Ok(Found { messages, unread, total_unread })
     }
 
     /// What a read's `since` means in each channel that it is about: the number of the newest message that is not

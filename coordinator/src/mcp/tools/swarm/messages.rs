@@ -197,8 +197,8 @@ async fn read(call: Call, args: ReadArgs) -> Outcome {
         facts["channelName"] = json!(name);
         facts["unreadCount"] = json!(found.unread);
     }
-    let mut message = match count {
-        0 if found.unshown.is_empty() => "No messages.".to_owned(),
+    let message = match count {
+        0 => "No messages.".to_owned(),
         count if unfiltered && found.unread > 0 => {
             let left = found.unread;
             format!(
@@ -208,11 +208,6 @@ async fn read(call: Call, args: ReadArgs) -> Outcome {
         }
         count => format!("{}.", counted(count, "message", "messages")),
     };
-    for (channel, count) in found.unshown {
-        message.push_str(&format!(
-            " Of {channel} {count} cannot be looked at for now and count as read: read that channel again, without unreadOnly."
-        ));
-    }
     Ok(done(message, facts))
 }
 

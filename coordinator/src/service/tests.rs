@@ -1,6 +1,7 @@
 //! Use cases over a store that fails once it has taken a change.
 
 use serde_json::json;
+use skein_shared::Code;
 use skein_shared::channels::Read;
 use skein_shared::epics::{self, Epics};
 use skein_shared::id::Kind;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use skein_coordinator::alarms::{Alarms, Kind};
+use skein_coordinator::store::conformance::nothing;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Options, Redis};
@@ -118,18 +119,7 @@ async fn take(store: &Redis, shards: &[Shard]) {
 }
 
 fn all_that_is_old() -> TrimPlan {
-    let never = Timestamp(0);
-    TrimPlan {
-        now: wall(),
-        events_before: Timestamp::NEVER,
-        events_per_entity: u64::MAX,
-        replies_before: never,
-        marks_before: never,
-        archived_before: never,
-        dead_letters_before: never,
-        loose_before: never,
-        limit: 100,
-    }
+    TrimPlan { now: wall(), events_before: Timestamp::NEVER, events_per_entity: u64::MAX, ..nothing() }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use serde_json::json;
 use skein_coordinator::projection::Projection;
-use skein_coordinator::store::conformance::contents;
+use skein_coordinator::store::conformance::{contents, nothing};
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
@@ -468,17 +468,7 @@ async fn a_trim_reads_a_little_at_a_time_and_less_of_what_is_large() {
         commit(&store, expected).await.unwrap();
     }
     let forgotten = async |before: u64| {
-        let plan = TrimPlan {
-            now: batch(1000).at,
-            events_before: batch(before).at,
-            events_per_entity: u64::MAX >> 1,
-            replies_before: Timestamp::ZERO,
-            marks_before: Timestamp::ZERO,
-            archived_before: Timestamp::ZERO,
-            dead_letters_before: Timestamp::ZERO,
-            loose_before: Timestamp::ZERO,
-            limit: 500,
-        };
+        let plan = TrimPlan { now: batch(1000).at, events_before: batch(before).at, limit: 500, ..nothing() };
         store.trim(plan).await.unwrap().records
     };
     let steps = [forgotten(12).await, forgotten(12).await, forgotten(12).await];

@@ -261,14 +261,7 @@ mod tests {
     }
 
     async fn join(service: &Service, who: &Principal) {
-        let introduction = Introduction {
-            name: who.agent_name.to_string(),
-            lead: false,
-            role: None,
-            capabilities: Vec::new(),
-            description: None,
-            max_tasks: None,
-        };
+        let introduction = Introduction { name: who.agent_name.to_string(), ..Introduction::default() };
         service.join(who, Uuid::now_v7(), introduction).await.unwrap();
     }
 

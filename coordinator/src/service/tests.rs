@@ -21,14 +21,7 @@ fn long() -> String {
 
 async fn joined(service: &Service, name: &str) -> Principal {
     let who = Principal::named(name, Role::Worker);
-    let introduction = Introduction {
-        name: name.to_owned(),
-        lead: false,
-        role: None,
-        capabilities: Vec::new(),
-        description: None,
-        max_tasks: None,
-    };
+    let introduction = Introduction { name: name.to_owned(), ..Introduction::default() };
     service.join(&who, Uuid::now_v7(), introduction).await.unwrap();
     who
 }

@@ -19,6 +19,7 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 pub use commits::contents;
+pub use trims::nothing;
 
 use super::{Batch, EventRecord, Mark, OutboxEffect, Store, StoredReply, TimerChange, Version};
 

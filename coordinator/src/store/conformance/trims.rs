@@ -12,7 +12,7 @@ use super::{Backend, START, agent, batch, commit, effect, event, mark, pool, put
 use crate::store::{Batch, OutboxEntry, Store, StoredReply, TrimPlan, Trimmed, Version};
 
 /// A plan that forgets nothing.
-pub(super) fn nothing() -> TrimPlan {
+pub fn nothing() -> TrimPlan {
     TrimPlan {
         now: at(1000),
         events_before: Timestamp::ZERO,

@@ -103,15 +103,20 @@ fn who_wakes_when_little_of_the_wait_is_left_has_as_long_for_a_report_as_who_sta
     assert_eq!(triages(&swarm).len(), 1);
 }
 
-#[test]
-fn work_that_nobody_claims_is_an_alarm_until_somebody_does() {
-    let mut swarm = Swarm::new();
-    let task = swarm.task(Target::Pool);
+/// Nobody claims a task that can be claimed from now on: that is an alarm when it is time, and not a moment before.
+fn is_left(swarm: &mut Swarm, task: Uuid) {
     swarm.0.advance(limits::TASK_UNCLAIMED - STEP);
     assert_eq!(swarm.0.entity.alarm(), None);
     swarm.0.advance(STEP);
     let alarm = swarm.0.entity.alarm().unwrap();
     assert!(alarm.contains(&task.to_string()) && alarm.contains("default"), "{alarm}");
+}
+
+#[test]
+fn work_that_nobody_claims_is_an_alarm_until_somebody_does() {
+    let mut swarm = Swarm::new();
+    let task = swarm.task(Target::Pool);
+    is_left(&mut swarm, task);
     assert!(swarm.0.restored().alarm().is_some(), "a new owner knows it");
     swarm.0.advance(3 * limits::TASK_UNCLAIMED);
     assert!(swarm.0.entity.alarm().is_some());
@@ -153,10 +158,7 @@ fn work_that_waits_for_other_work_has_its_time_from_when_it_can_be_claimed() {
     lives_on(&mut swarm, ANN, 2 * limits::TASK_UNCLAIMED);
     swarm.finish(first, ANN, completed("done")).unwrap();
     assert_eq!(swarm.body(then)["lastUpdatedAt"], swarm.0.now.iso());
-    swarm.0.advance(limits::TASK_UNCLAIMED - STEP);
-    assert_eq!(swarm.0.entity.alarm(), None);
-    swarm.0.advance(STEP);
-    assert!(swarm.0.entity.alarm().unwrap().contains(&then.to_string()));
+    is_left(&mut swarm, then);
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .additive()
             .about(
                 "Give a task to an agent, offer it, or put it into the pool.",
-                "With agentId it is the agent's; with offerMode the agent may refuse; with neither it goes to the pool, or to the agent of parentTaskId. A task much like one you sent in the last ten minutes is refused unless allowDuplicate is set.",
+                "With agentId it is the agent's; with offerMode the agent may refuse; with neither it goes to the pool, or to the agent of parentTaskId (of your own as the lead: to the pool). A task much like one you sent in the last ten minutes is refused unless allowDuplicate is set.",
             )
             .found_by("delegate assign create new job todo ticket hand out work offer pool")
             .args(

@@ -28,9 +28,12 @@ async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
     let () = connection.set(key, "scribble").await.unwrap();
 }
 
-/// A batch that changes what the first one made.
-fn changing() -> Batch {
-    let body = Some(serde_json::json!({"text": "do it now"}).into());
+/// As long a change as is put behind the body at once.
+const MANY: usize = 8192;
+
+/// A batch that changes what the first one made, by some bytes.
+fn changing(bytes: usize) -> Batch {
+    let body = Some(serde_json::json!({"text": "x".repeat(bytes)}).into());
     let head = serde_json::json!({"n": 0}).into();
     let change = DocumentChange::Put { key: "task/0".to_owned(), live: true, head, body, new: false };
     Batch { documents: vec![change], ..batch(1) }
@@ -45,7 +48,8 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
         "documents:pool/default",
         "live:pool/default",
         "heads:pool/default",
-        "document:pool/default:task/1",
+        "bodies:pool/default",
+        "changes:pool/default",
         "events",
         "timers",
     ];
@@ -66,17 +70,24 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
     let store = open(&server.url()).await;
     commit(&store, 0).await.unwrap();
     let names = |problem: StoreError, name: &str| assert!(problem.0.contains(&key(name)), "{problem}");
-    let (document, heads) = ("document:pool/default:task/0", "heads:pool/default");
-    let () = connection.hset(key(document), "b:text", "{no json").await.unwrap();
-    names(store.document(&pool(), "task/0").await.unwrap_err(), document);
-    names(store.documents(None, 10).await.unwrap_err(), document);
-    names(store.documents_of(&pool(), "", 10).await.unwrap_err(), document);
-    spoil(&mut connection, &key(document)).await;
-    names(store.document(&pool(), "task/0").await.unwrap_err(), document);
-    let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), changing().into()).await else {
-        panic!("a body was written over")
-    };
-    assert!(said.contains(&key(document)), "{said}");
+    let (bodies, changes, heads) = ("bodies:pool/default", "changes:pool/default", "heads:pool/default");
+    for hash in [bodies, changes] {
+        let () = connection.hset(key(hash), "task/0", "{no json").await.unwrap();
+        names(store.document(&pool(), "task/0").await.unwrap_err(), hash);
+        names(store.documents(None, 10).await.unwrap_err(), hash);
+        names(store.documents_of(&pool(), "", 10).await.unwrap_err(), hash);
+        let _: i64 = connection.hdel(key(hash), "task/0").await.unwrap();
+    }
+    for hash in [bodies, changes] {
+        spoil(&mut connection, &key(hash)).await;
+        names(store.document(&pool(), "task/0").await.unwrap_err(), hash);
+        let change = changing(if hash == bodies { MANY } else { 1 });
+        let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), change.into()).await else {
+            panic!("a body was written over")
+        };
+        assert!(said.contains(&key(hash)), "{said}");
+        let _: i64 = connection.del(key(hash)).await.unwrap();
+    }
     let () = connection.hset(key(heads), "task/0", "1 many 5 {}").await.unwrap();
     names(store.document(&pool(), "task/0").await.unwrap_err(), heads);
     names(store.load(&pool()).await.unwrap_err(), heads);
@@ -252,8 +263,8 @@ async fn of_an_entity_what_is_spoilt_is_left_out_and_hides_nothing_behind_it() {
     let (store, alarms) = member(&server).await;
     commit(&store, 1).await.unwrap();
     commit(&store, 2).await.unwrap();
-    let spoilt = key("document:pool/default:task/1");
-    spoil(&mut connection, &spoilt).await;
+    let spoilt = key("bodies:pool/default");
+    let () = connection.hset(&spoilt, "task/1", "scribble").await.unwrap();
     let page = store.documents_of(&pool(), "", 2).await.unwrap();
     let names: Vec<String> = page.into_iter().map(|document| document.document).collect();
     assert_eq!(names, ["task/0", "task/2"]);

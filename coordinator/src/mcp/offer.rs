@@ -1,7 +1,6 @@
 //! What a face has to offer besides its tools: prompts, documents, and work that goes on after an answer.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "the suite speaks through panics, as tests do")]
 
 mod blobs;
+mod bodies;
 mod commits;
 mod pages;
 mod trims;
@@ -53,6 +54,7 @@ pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::archived_documents_are_kept_and_not_restored(&fresh()).await;
     commits::deleted_documents_are_gone(&fresh()).await;
     commits::new_documents_change_like_others(&fresh()).await;
+    bodies::many_changes_leave_the_last_of_each_field(&fresh()).await;
     commits::documents_come_in_key_order(&fresh()).await;
     commits::loading_gives_everything_back(&fresh()).await;
     commits::marks_never_move_back(&fresh()).await;

@@ -21,9 +21,7 @@ impl Arguments {
 
     /// Several texts as one argument.
     pub(super) fn texts(&mut self, parts: &[&str]) {
-        for part in parts {
-            self.bytes.extend_from_slice(part.as_bytes());
-        }
+        parts.iter().for_each(|part| self.part(part));
         self.end();
     }
 
@@ -46,6 +44,17 @@ impl Arguments {
         Ok(())
     }
 
+    /// A part of an argument that is written in many; [`Arguments::end`] ends it.
+    pub(super) fn part(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// A part of an argument: a text as JSON.
+    pub(super) fn quoted(&mut self, text: &str) {
+        // Memory takes everything, and every text has a form.
+        let _ = serde_json::to_writer(&mut self.bytes, text);
+    }
+
     /// How many bytes there are in all.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
@@ -60,7 +69,7 @@ impl Arguments {
         begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin..*end])
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.ends.push(self.bytes.len());
     }
 }
@@ -76,8 +85,11 @@ mod tests {
         arguments.texts(&["b:", "text"]);
         arguments.shown(17);
         arguments.json("3 ", &["a"]).unwrap();
+        arguments.part("x");
+        arguments.quoted("\n");
+        arguments.end();
         let all: Vec<&[u8]> = arguments.iter().collect();
-        assert_eq!(all, [&b""[..], b"b:text", b"17", b"3 [\"a\"]"]);
-        assert_eq!(arguments.bytes(), 15);
+        assert_eq!(all, [&b""[..], b"b:text", b"17", b"3 [\"a\"]", b"x\"\\n\""]);
+        assert_eq!(arguments.bytes(), 20);
     }
 }

@@ -1,15 +1,13 @@
 //! A batch as the arguments of the commit script: keys, their types, and what to do with them.
 
-use std::collections::BTreeMap;
-
 use redis::Cmd;
 use skein_shared::blobs::chunks;
-use skein_shared::entity::{BlobChange, DocumentChange};
-use skein_shared::json::{Fields, Json};
+use skein_shared::entity::BlobChange;
 use skein_shared::limits;
 use skein_shared::time::Timestamp;
 
 use super::arguments::Arguments;
+use super::body::Documents;
 use super::shard::{INHABITED, Keys, POSITION, Shard};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
@@ -17,15 +15,9 @@ use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 pub(super) const EFFECTS: u64 = 1 << 16;
 /// The largest batch: a decision, what else is in its batch, and what stands around it.
 const BYTES: usize = limits::DECISION + 16 * 1024 * 1024;
-/// Fields that one command sets: Lua can pass on some thousands of arguments.
-const FIELDS: usize = 1000;
 /// Keys that the script finds by their numbers, and which of them is the entity.
-const FIXED: usize = 7;
+const FIXED: usize = 9;
 const ENTITY: usize = 2;
-/// The field with a body as it was made.
-pub(super) const MADE: &str = "b";
-/// What the names of the fields begin with that were changed since.
-pub(super) const CHANGED: &str = "b:";
 
 /// The types of keys, as `check.lua` names them.
 #[derive(Clone, Copy)]
@@ -104,45 +96,7 @@ struct Preparing<'a> {
     batch: &'a Batch,
     names: Keys,
     prepared: Prepared,
-    documents: Sorted<'a>,
-}
-
-/// What a batch does to documents.
-#[derive(Default)]
-struct Sorted<'a> {
-    /// The last word on each that is put: its name, whether it is live, its head.
-    put: Vec<(&'a str, bool, &'a Json)>,
-    deleted: Vec<&'a str>,
-    /// Those that are new, with their whole bodies. Their keys come behind the [`FIXED`].
-    new: Vec<(&'a str, &'a Json)>,
-    /// What is done to the bodies of others, in order.
-    others: Vec<&'a DocumentChange>,
-}
-
-impl<'a> Sorted<'a> {
-    fn of(changes: &'a [DocumentChange]) -> Self {
-        let mut sorted = Self::default();
-        let last: BTreeMap<&str, &DocumentChange> =
-            changes.iter().map(|change| (change.key(), change)).collect();
-        for (name, change) in &last {
-            match change {
-                DocumentChange::Put { live, head, .. } => sorted.put.push((name, *live, head)),
-                DocumentChange::Delete { .. } => sorted.deleted.push(name),
-            }
-        }
-        // What is new and changed in one batch is written in the order of the changes.
-        let each_once = last.len() == changes.len();
-        for change in changes {
-            match change {
-                DocumentChange::Put { key, body: Some(body), new: true, .. } if each_once => {
-                    sorted.new.push((key, body));
-                }
-                DocumentChange::Put { body: None, .. } => {}
-                other => sorted.others.push(other),
-            }
-        }
-        sorted
-    }
+    documents: Documents<'a>,
 }
 
 impl<'a> Preparing<'a> {
@@ -155,12 +109,13 @@ impl<'a> Preparing<'a> {
             types: String::new(),
             arguments: Arguments::default(),
         };
-        Self { batch, names, prepared, documents: Sorted::of(&batch.documents) }
+        Self { batch, names, prepared, documents: Documents::new(&batch.documents) }
     }
 
     fn finish(mut self) -> Result<Prepared, CommitError> {
         self.head();
         self.put_heads();
+        self.put_bodies();
         self.check_blobs();
         // The streams first: they are what could refuse, and the script looks for them there.
         self.events()?;
@@ -168,7 +123,6 @@ impl<'a> Preparing<'a> {
         if self.batch.expected == Version(0) {
             self.inhabit();
         }
-        self.change_bodies();
         self.change_blobs();
         self.move_marks();
         self.keep_replies()?;
@@ -187,16 +141,13 @@ impl<'a> Preparing<'a> {
             names.live(),
             shard.archived(),
             names.heads(),
+            names.bodies(),
+            names.changes(),
         ];
-        let keys = &mut self.prepared.keys;
         for key in &fixed {
-            keys.text(key);
+            self.prepared.keys.text(key);
         }
-        let prefix = names.document_prefix();
-        for (name, _) in &self.documents.new {
-            keys.texts(&[&prefix, name]);
-        }
-        self.prepared.types.extend(std::iter::repeat_n(Type::Seen.letter(), keys.len()));
+        self.prepared.types.extend(std::iter::repeat_n(Type::Seen.letter(), FIXED));
         let (batch, arguments) = (self.batch, &mut self.prepared.arguments);
         arguments.shown(batch.expected.0);
         match batch.after {
@@ -212,22 +163,35 @@ impl<'a> Preparing<'a> {
         arguments.text(&names.name);
     }
 
-    /// The heads of all documents that are put, the names of those that are deleted, and the bodies of those that are new.
+    /// The heads of all documents that are put, and the names of those that are deleted.
     fn put_heads(&mut self) {
         let (documents, arguments) = (&self.documents, &mut self.prepared.arguments);
         let since = format!(" {} {} ", self.prepared.version.0, self.batch.at.0);
-        arguments.shown(documents.put.len());
-        for (name, live, head) in &documents.put {
-            arguments.text(name);
-            arguments.texts(&[if *live { "1" } else { "0" }, &since, head.text()]);
+        arguments.shown(documents.each().filter(|document| document.head().is_some()).count());
+        for document in documents.each() {
+            let Some((live, head)) = document.head() else { continue };
+            arguments.text(document.name());
+            arguments.texts(&[if live { "1" } else { "0" }, &since, head.text()]);
         }
-        arguments.shown(documents.deleted.len());
-        for name in &documents.deleted {
-            arguments.text(name);
+        let deleted = || documents.each().filter(|document| document.head().is_none());
+        arguments.shown(deleted().count());
+        deleted().for_each(|document| arguments.text(document.name()));
+    }
+
+    /// The bodies that are made, and what is changed of others.
+    fn put_bodies(&mut self) {
+        let (documents, arguments) = (&self.documents, &mut self.prepared.arguments);
+        let made = || documents.each().filter(|document| document.is_made());
+        arguments.shown(made().count());
+        for document in made() {
+            arguments.text(document.name());
+            document.add_made(arguments);
         }
-        arguments.shown(documents.new.len());
-        for (_, body) in &documents.new {
-            arguments.text(body.text());
+        let changed = || documents.each().filter(|document| document.is_changed());
+        arguments.shown(changed().count());
+        for document in changed() {
+            arguments.text(document.name());
+            document.add_changes(arguments);
         }
     }
 
@@ -306,28 +270,6 @@ impl<'a> Preparing<'a> {
         arguments.text("1");
     }
 
-    /// Each field that is changed is a field of the document: a change writes no more than it changes. A null stays, for
-    /// what the document was made with may have that field.
-    fn change_bodies(&mut self) {
-        let prefix = self.names.document_prefix();
-        for change in std::mem::take(&mut self.documents.others) {
-            let number = self.push_key(&[&prefix, change.key()], Type::Hash);
-            let DocumentChange::Put { body: Some(body), .. } = change else {
-                self.operation("UNLINK", number, 0);
-                continue;
-            };
-            let fields = Fields::of(body);
-            let fields: Vec<_> = fields.iter().collect();
-            for part in fields.chunks(FIELDS) {
-                let arguments = self.operation("HSET", number, part.len() * 2);
-                for (name, value) in part {
-                    arguments.texts(&[CHANGED, name]);
-                    arguments.text(value);
-                }
-            }
-        }
-    }
-
     fn move_marks(&mut self) {
         let batch = self.batch;
         for mark in &batch.seen {
@@ -395,20 +337,16 @@ impl<'a> Preparing<'a> {
         arguments
     }
 
-    /// The number of a key that is neither fixed nor a document's. There are few.
+    /// The number of a key that is not among the fixed ones. There are few.
     fn key(&mut self, key: String, of: Type) -> usize {
-        let others = FIXED + self.documents.new.len();
-        let known = self.prepared.keys.iter().skip(others).position(|known| known == key.as_bytes());
-        match known {
-            Some(place) => others + place + 1,
-            None => self.push_key(&[&key], of),
+        let keys = &mut self.prepared.keys;
+        let known = keys.iter().skip(FIXED).position(|known| known == key.as_bytes());
+        if let Some(place) = known {
+            return FIXED + place + 1;
         }
-    }
-
-    fn push_key(&mut self, key: &[&str], of: Type) -> usize {
-        self.prepared.keys.texts(key);
+        keys.text(&key);
         self.prepared.types.push(of.letter());
-        self.prepared.keys.len()
+        keys.len()
     }
 }
 

@@ -9,6 +9,7 @@
 mod alone;
 mod arguments;
 mod batch;
+mod body;
 mod connection;
 mod door;
 mod extent;

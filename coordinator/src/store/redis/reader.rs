@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use redis::{Script, cmd};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
@@ -12,8 +11,9 @@ use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
-use super::batch::{CHANGED, MADE, nonce};
-use super::connection::{Connection, at, read};
+use super::batch::nonce;
+use super::body;
+use super::connection::{Connection, at};
 use super::recent::Standing;
 use super::scan::page;
 use super::shard::{Keys, Shard};
@@ -23,6 +23,8 @@ use crate::store::{
     Version,
 };
 
+/// Documents of an entity that one command reads.
+const DOCUMENTS: usize = 100;
 /// Batches whose replies are read at once.
 const REPLIES: usize = 512;
 
@@ -147,30 +149,33 @@ impl Reader {
     /// Documents of which the keys are known, in the same order, with an error for each that cannot be read. Those that
     /// were deleted meanwhile are left out.
     ///
-    /// A commit may come between a head and its body. The head is read first, so that a body is never older than the
-    /// version which the head names: whoever takes in that commit's changes afterwards does so twice, which changes
-    /// nothing.
+    /// A commit may come between what is read. The heads are read first, so that a body is never older than the version
+    /// which the head names: whoever takes in that commit's changes afterwards does so twice, which changes nothing. And
+    /// changes are read before the bodies behind which a commit may put them.
     pub(super) async fn documents(
         &self,
         wanted: &[(EntityKey, String)],
     ) -> Result<Vec<Result<StoredDocument, StoreError>>, StoreError> {
-        let questions: Vec<_> = wanted
-            .iter()
-            .flat_map(|(key, document)| {
-                let keys = Keys::new(key);
-                let (heads, body) = (keys.heads(), keys.document(document));
-                let ask_head = cmd("HGET").arg(&heads).arg(document).to_owned();
-                let ask_body = cmd("HGETALL").arg(&body).to_owned();
-                [(heads, ask_head), (body, ask_body)]
-            })
-            .collect();
-        let mut found = self.connection.ask_sound::<redis::Value>(&questions).await?.into_iter();
-        let mut names = questions.iter().map(|(name, _)| name.as_str());
-        let mut next = || Some((names.next()?, found.next()?));
+        let of_one_entity = wanted.chunk_by(|(one, _), (other, _)| one == other);
+        let parts: Vec<_> = of_one_entity.flat_map(|of_one| of_one.chunks(DOCUMENTS)).collect();
+        let mut questions = Vec::with_capacity(parts.len() * 3);
+        for part in &parts {
+            let keys = Keys::new(&part[0].0);
+            let names: Vec<&str> = part.iter().map(|(_, document)| document.as_str()).collect();
+            for hash in [keys.heads(), keys.changes(), keys.bodies()] {
+                let ask = cmd("HMGET").arg(&hash).arg(&names).to_owned();
+                questions.push((hash, ask));
+            }
+        }
+        let mut found = self.connection.ask_sound::<Fields>(&questions).await?.into_iter();
         let mut documents = Vec::with_capacity(wanted.len());
-        for (key, document) in wanted {
-            let (Some(head), Some(body)) = (next(), next()) else { break };
-            documents.extend(stored_document(key, document, head, body).transpose());
+        for (part, asked) in parts.iter().zip(questions.chunks(3)) {
+            let names = [0, 1, 2].map(|place| asked[place].0.as_str());
+            let found: Vec<Result<Fields, StoreError>> = found.by_ref().take(3).collect();
+            match found.into_iter().collect() {
+                Ok(found) => documents.extend(stored_documents(part, names, found)),
+                Err(problem) => documents.extend(part.iter().map(|_| Err(problem.clone()))),
+            }
         }
         Ok(documents)
     }
@@ -331,7 +336,7 @@ struct Head<'a> {
 
 impl<'a> Head<'a> {
     fn parse(name: &str, document: &str, kept: &'a str) -> Result<Self, StoreError> {
-        let garbled = || at(name, &format!("the head of `{document}` is none; restore it from a copy"));
+        let garbled = || no_head(name, document);
         let parts: Vec<&str> = kept.splitn(4, ' ').collect();
         let [live @ ("0" | "1"), version, written, text] = parts[..] else { return Err(garbled()) };
         let number = |text: &str| text.parse().map_err(|_| garbled());
@@ -342,6 +347,10 @@ impl<'a> Head<'a> {
             text,
         })
     }
+}
+
+fn no_head(name: &str, document: &str) -> StoreError {
+    at(name, &format!("the head of `{document}` is none; restore it from a copy"))
 }
 
 fn marks_of(keys: &Keys, marks: HashMap<String, String>) -> Result<Vec<Mark>, StoreError> {
@@ -373,41 +382,34 @@ fn blobs_of(
     kept.into_iter().map(read).collect()
 }
 
-/// A document of what was read under the names of its heads and its body; none if there is none.
-fn stored_document(
-    key: &EntityKey,
-    document: &str,
-    (heads, head): (&str, Result<redis::Value, StoreError>),
-    (name, body): (&str, Result<redis::Value, StoreError>),
-) -> Result<Option<StoredDocument>, StoreError> {
-    let Some(head) = read::<Option<String>>(heads, head?)? else { return Ok(None) };
-    let head = Head::parse(heads, document, &head)?;
-    Ok(Some(StoredDocument {
-        key: key.clone(),
-        document: document.to_owned(),
-        live: head.live,
-        head: json(heads, head.text)?,
-        body: Value::Object(body_of(name, &read(name, body?)?)?),
-        version: head.version,
-        at: head.at,
-    }))
-}
+/// Some fields of a hash, as they were asked for.
+type Fields = Vec<Option<Vec<u8>>>;
 
-/// A body as it was made, with what was changed since.
-fn body_of(name: &str, fields: &HashMap<String, String>) -> Result<Map<String, Value>, StoreError> {
-    let mut body = match fields.get(MADE).map(|made| json(name, made)).transpose()? {
-        Some(Value::Object(made)) => made,
-        // Nothing else has fields.
-        _ => Map::new(),
-    };
-    let mut changed: Vec<(&str, &String)> =
-        fields.iter().filter_map(|(field, value)| Some((field.strip_prefix(CHANGED)?, value))).collect();
-    changed.sort_unstable();
-    for (field, value) in changed {
-        body.insert(field.to_owned(), json(name, value)?);
-    }
-    body.retain(|_, value| !value.is_null());
-    Ok(body)
+/// Documents of what the hashes of these names have of them: their heads, what was changed of their bodies, and those.
+fn stored_documents(
+    wanted: &[(EntityKey, String)],
+    [heads, changes, bodies]: [&str; 3],
+    found: Vec<Fields>,
+) -> Vec<Result<StoredDocument, StoreError>> {
+    let mut found = found.into_iter().map(Vec::into_iter);
+    let mut next = || found.next().unwrap_or_default();
+    let found = next().zip(next().zip(next()));
+    let there = wanted.iter().zip(found).filter_map(|(wanted, (head, body))| Some((wanted, head?, body)));
+    there
+        .map(|((key, document), head, (changed, made))| {
+            let text = std::str::from_utf8(&head).map_err(|_| no_head(heads, document))?;
+            let head = Head::parse(heads, document, text)?;
+            Ok(StoredDocument {
+                key: key.clone(),
+                document: document.clone(),
+                live: head.live,
+                head: json(heads, head.text)?,
+                body: body::read(document, [(bodies, made.as_deref()), (changes, changed.as_deref())])?,
+                version: head.version,
+                at: head.at,
+            })
+        })
+        .collect()
 }
 
 /// A record out of the stream of events.

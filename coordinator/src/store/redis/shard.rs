@@ -158,14 +158,14 @@ impl Keys {
         self.of("heads")
     }
 
-    /// A hash, the document's body: `b` as it was made, and `b:` with its name for each field that was changed since, so
-    /// that a change writes no more than it changes; `null` for one that was taken away.
-    pub(super) fn document(&self, document: &str) -> String {
-        format!("{}{document}", self.document_prefix())
+    /// A hash: of each document its body, as it was made.
+    pub(super) fn bodies(&self) -> String {
+        self.of("bodies")
     }
 
-    pub(super) fn document_prefix(&self) -> String {
-        self.of("document") + ":"
+    /// A hash: of each document what was changed of its body since.
+    pub(super) fn changes(&self) -> String {
+        self.of("changes")
     }
 
     /// A hash: how far each source was taken in.

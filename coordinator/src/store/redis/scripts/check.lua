@@ -4,7 +4,7 @@
 -- (to read it is to know its type); 2 epoch; 3 nonce.
 local kinds = { h = 'hash', z = 'zset', x = 'stream', s = 'string' }
 -- What tells how long a key is that holds that, and is refused where it holds something else. Asking for the type instead
--- takes nearly twice as long, for Lua gets it in a table, and a commit asks once for each document.
+-- takes nearly twice as long, for Lua gets it in a table.
 local lengths = { h = 'HLEN', z = 'ZCARD', x = 'XLEN', s = 'STRLEN' }
 
 -- Nothing, or that a key holds something else.

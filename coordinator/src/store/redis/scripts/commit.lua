@@ -1,12 +1,13 @@
 -- One batch of one entity. Follows check.lua.
 -- KEYS: 2 the entity; 3 the last position of all shards; 4 the entity's documents; 5 those that are live; 6 those of the
--- shard that are archived; 7 the entity's heads; then the bodies of the documents that are new; then the others, as the
--- operations name them.
+-- shard that are archived; 7 the heads of the entity's documents, 8 their bodies, 9 what was changed of these; then the
+-- others, as the operations name them.
 -- ARGV: 4 the version it builds on; 5 the batch that made it, or nothing; 6 its id; 7 its time; 8 the last sequence of its
 -- effects, or nothing; 9 the entity's name; 10 how many documents are put; of each its name and its head, which begins
 -- with `1` where it is live and with `0` where it is archived; then how many are deleted, and their names; then how many
--- bodies are new, and those; then how many blobs are to be kept; of each the number of the key of its chunks, how many
--- they are, their bytes, and its id; then the operations: how many arguments, command, number of the key, arguments.
+-- bodies are made; of each its document's name, and the body; then how many are changed; of each its document's name, and
+-- the lines that are added; then how many blobs are to be kept; of each the number of the key of its chunks, how many they
+-- are, their bytes, and its id; then the operations: how many arguments, command, number of the key, arguments.
 local expected = tonumber(ARGV[4])
 local entity = redis.pcall('HMGET', KEYS[2], 'version', 'batch', 'sequence')
 if entity.err then
@@ -28,25 +29,37 @@ end
 local puts = tonumber(ARGV[10])
 local deletes = tonumber(ARGV[11 + puts * 2])
 local deleted = 12 + puts * 2
-local new = tonumber(ARGV[deleted + deletes])
+local made = tonumber(ARGV[deleted + deletes])
 local bodies = deleted + deletes + 1
+local changed = tonumber(ARGV[bodies + made * 2])
+local changes = bodies + made * 2 + 1
+
+-- What a hash has in these fields, `false` where there is nothing; or that it is none.
+local function fields_of(key, names)
+  local fields = {}
+  for from = 1, #names, 2000 do
+    local found = redis.pcall('HMGET', key, unpack(names, from, math.min(from + 1999, #names)))
+    if found.err then
+      return nil, garbage(key, 'h')
+    end
+    for i, value in ipairs(found) do
+      fields[from + i - 1] = value
+    end
+  end
+  return fields
+end
 
 -- How each document is left, and what its head was.
-local names, left, was = {}, {}, {}
+local names, left = {}, {}
 for i = 1, puts do
   names[i], left[i] = ARGV[9 + i * 2], string.sub(ARGV[10 + i * 2], 1, 1)
 end
 for i = 1, deletes do
   names[puts + i], left[puts + i] = ARGV[deleted + i - 1], ''
 end
-for from = 1, #names, 2000 do
-  local heads = redis.pcall('HMGET', KEYS[7], unpack(names, from, math.min(from + 1999, #names)))
-  if heads.err then
-    return garbage(KEYS[7], 'h')
-  end
-  for i, head in ipairs(heads) do
-    was[from + i - 1] = head and string.sub(head, 1, 1)
-  end
+local heads, found = fields_of(KEYS[7], names)
+if found then
+  return found
 end
 
 -- A document is put on a list, or taken off, when that changes: most are on theirs already.
@@ -61,7 +74,7 @@ local function take_off(list, member)
   members[#members + 1] = member
 end
 for i, name in ipairs(names) do
-  local before, now = was[i], left[i]
+  local before, now = heads[i] and string.sub(heads[i], 1, 1), left[i]
   if not before and now ~= '' then put_on(4, '0', name) end
   if now == '' then take_off(4, name) end
   if now == '1' and before ~= '1' then put_on(5, '0', name) end
@@ -71,34 +84,74 @@ for i, name in ipairs(names) do
   if now ~= '0' and before == '0' then take_off(6, ARGV[9] .. ' ' .. name) end
 end
 for list = 4, 6 do
-  local found = (#on[list] > 0 or #off[list] > 0) and garbage(KEYS[list], 'z')
+  found = (#on[list] > 0 or #off[list] > 0) and garbage(KEYS[list], 'z')
   if found then
     return found
   end
 end
 
--- Whether something is left where a body is new.
-local leftover = false
-for from = 8, 7 + new, 2000 do
-  leftover = leftover or redis.call('EXISTS', unpack(KEYS, from, math.min(from + 1999, 7 + new))) > 0
+-- The bodies whose changes are looked for: those that are changed, and then those that are made, where some may be left.
+local touched = {}
+for i = 1, changed do
+  touched[i] = ARGV[changes + i * 2 - 2]
 end
-for i = 8, leftover and 7 + new or 0 do
-  local found = garbage(KEYS[i], 'h')
-  if found then
-    return found
+for i = 1, made do
+  touched[changed + i] = ARGV[bodies + i * 2 - 2]
+end
+local before
+before, found = fields_of(KEYS[9], touched)
+found = found or (deletes > 0 and garbage(KEYS[9], 'h')) or (made + deletes > 0 and garbage(KEYS[8], 'h'))
+if found then
+  return found
+end
+
+-- Bytes of changes to a body beyond which they are put behind it: each change writes those before it once more.
+local many = 4096
+-- A body with the last change of each of its fields behind it.
+local function folded(body, lines)
+  local first, others = string.match(body or '{}', '^([^\n]*)\n?(.*)$')
+  local fields, places = { first }, {}
+  for line in string.gmatch(others .. '\n' .. lines, '[^\n]+') do
+    local field = string.match(line, '^(.-):\t') or line
+    places[field] = places[field] or #fields + 1
+    fields[places[field]] = line
+  end
+  return table.concat(fields, '\n')
+end
+-- What is written of bodies that are changed, and whose changes are gone.
+local refolded, longer, gone = {}, {}, {}
+for i, name in ipairs(touched) do
+  local lines = i <= changed and ARGV[changes + i * 2 - 1]
+  if lines and before[i] then
+    lines = before[i] .. '\n' .. lines
+  end
+  local is_long = lines and #lines > many
+  if is_long then
+    local body = redis.pcall('HGET', KEYS[8], name)
+    if type(body) == 'table' then
+      return garbage(KEYS[8], 'h')
+    end
+    refolded[#refolded + 1] = name
+    refolded[#refolded + 1] = folded(body, lines)
+  elseif lines then
+    longer[#longer + 1] = name
+    longer[#longer + 1] = lines
+  end
+  if before[i] and (is_long or not lines) then
+    gone[#gone + 1] = name
   end
 end
 
 -- A blob is kept whole or not at all.
-local kept = bodies + new
+local kept = changes + changed * 2
 for i = 1, tonumber(ARGV[kept]) do
   local chunks, count, bytes = KEYS[tonumber(ARGV[kept + i * 4 - 3])], ARGV[kept + i * 4 - 2], ARGV[kept + i * 4 - 1]
-  local found = 0
+  local there = 0
   for place = 0, tonumber(count) - 1 do
     local length = redis.call('HSTRLEN', chunks, place)
-    found = found + (length > 0 and length or math.huge)
+    there = there + (length > 0 and length or math.huge)
   end
-  if found ~= tonumber(bytes) then
+  if there ~= tonumber(bytes) then
     return { 'INCOMPLETE', ARGV[kept + i * 4] }
   end
 end
@@ -179,13 +232,10 @@ local perform = {
   end,
 }
 
-for i = 1, new do
-  local body = KEYS[7 + i]
-  if leftover then
-    redis.call('UNLINK', body)
-  end
-  redis.call('HSET', body, 'b', ARGV[bodies + i - 1])
-end
+in_parts('HSET', KEYS[8], ARGV, bodies, bodies + made * 2 - 1)
+in_parts('HSET', KEYS[8], refolded, 1, #refolded)
+in_parts('HSET', KEYS[9], longer, 1, #longer)
+in_parts('HDEL', KEYS[9], gone, 1, #gone)
 local last_argument = #ARGV
 while at <= last_argument do
   local count, command, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
@@ -197,7 +247,9 @@ while at <= last_argument do
   at = at + 3 + count
 end
 in_parts('HSET', KEYS[7], ARGV, 11, 10 + puts * 2)
-in_parts('HDEL', KEYS[7], ARGV, deleted, deleted + deletes - 1)
+for documents = 7, 9 do
+  in_parts('HDEL', KEYS[documents], ARGV, deleted, deleted + deletes - 1)
+end
 for list = 4, 6 do
   in_parts('ZADD', KEYS[list], on[list], 1, #on[list])
   in_parts('ZREM', KEYS[list], off[list], 1, #off[list])

@@ -17,6 +17,7 @@ use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{
     Batch, Chunk, CommitError, EventRecord, Fence, Store, StoreError, StoredReply, TrimPlan, Version,
 };
+use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
@@ -450,6 +451,34 @@ async fn building_the_read_side_asks_each_shard_once_for_what_it_has() {
         let versions: Vec<u64> = history.iter().map(|event| event.version.0).collect();
         assert_eq!(versions, (1..=BATCHES).collect::<Vec<_>>(), "{key}");
     }
+}
+
+/// Each change of a body writes those before it once more, and a document may change for years.
+#[tokio::test]
+async fn what_was_changed_of_a_body_is_put_behind_it_before_it_grows_long() {
+    const CHANGE: usize = 100;
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let mut longest = 0;
+    for expected in 1..300 {
+        let head = json!({"n": 0}).into();
+        let body = Some(json!({"text": format!("{expected:0CHANGE$}")}).into());
+        let change = DocumentChange::Put { key: "task/0".to_owned(), live: true, head, body, new: false };
+        let batch = Batch { documents: vec![change], ..batch(expected) };
+        store.commit(store.fence(&pool()), batch.into()).await.unwrap();
+        let changes: usize = cmd("HSTRLEN")
+            .arg(key("changes:pool/default"))
+            .arg("task/0")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        longest = longest.max(changes);
+    }
+    assert!((1024..=4096).contains(&longest), "{longest} bytes of changes at most");
+    let body: String = connection.hget(key("bodies:pool/default"), "task/0").await.unwrap();
+    assert_eq!(body.lines().count(), 2, "as it was made, and the last change of its one field: {body}");
 }
 
 /// What a script reads it holds beside the memory that Redis was given, and an event may have many MiB.

@@ -476,7 +476,7 @@ async fn what_was_changed_of_a_body_is_put_behind_it_before_it_grows_long() {
             .unwrap();
         longest = longest.max(changes);
     }
-    assert!((1024..=4096).contains(&longest), "{longest} bytes of changes at most");
+    assert!((512..=1024).contains(&longest), "{longest} bytes of changes at most");
     let body: String = connection.hget(key("bodies:pool/default"), "task/0").await.unwrap();
     assert_eq!(body.lines().count(), 2, "as it was made, and the last change of its one field: {body}");
 }

@@ -106,7 +106,7 @@ if found then
 end
 
 -- Bytes of changes to a body beyond which they are put behind it: each change writes those before it once more.
-local many = 4096
+local many = 1024
 -- A body with the last change of each of its fields behind it.
 local function folded(body, lines)
   local first, others = string.match(body or '{}', '^([^\n]*)\n?(.*)$')

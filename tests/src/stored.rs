@@ -77,6 +77,16 @@ pub fn key(name: &str) -> String {
     Shard::of(&pool()).key(name)
 }
 
+/// The versions of the records, in the order of their positions.
+///
+/// # Panics
+/// When they cannot be read, or come in another order.
+pub async fn versions(store: &Redis) -> Vec<u64> {
+    let records = store.records(0, 100).await.expect("records");
+    assert!(records.windows(2).all(|pair| pair[0].position < pair[1].position), "positions do not rise");
+    records.iter().map(|record| record.version.0).collect()
+}
+
 /// A batch with an effect.
 pub fn sending() -> Batch {
     let token = Token { epoch: Epoch(1), number: 1 };

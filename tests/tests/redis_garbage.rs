@@ -380,3 +380,21 @@ async fn one_malformed_entry_ends_no_retention() {
     let () = connection.hset(spoilt.key("lease"), "nonce", "another").await.unwrap();
     assert_eq!(store.trim(all).await.unwrap().records, 1);
 }
+
+#[tokio::test]
+async fn an_archived_document_is_forgotten_though_something_else_is_where_its_body_was() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, _) = member(&server).await;
+    let head = serde_json::json!({}).into();
+    let archived =
+        DocumentChange::Put { key: "task/0".to_owned(), live: false, head, body: None, new: false };
+    let batch = Batch { documents: vec![archived], ..batch(1) };
+    store.commit(store.fence(&pool()), batch.into()).await.unwrap();
+    for hash in ["heads:pool/default", "bodies:pool/default", "changes:pool/default"].map(key) {
+        spoil(&mut connection, &hash).await;
+    }
+    let all = TrimPlan { archived_before: Timestamp::NEVER, ..all_that_is_old() };
+    assert_eq!(store.trim(all).await.unwrap().documents, 1);
+    assert!(!connection.exists::<_, bool>(key("archived")).await.unwrap(), "it is tried for ever");
+}

@@ -8,12 +8,11 @@
 
 use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
-use skein_shared::harness::merge;
 use skein_shared::json::{Fields, Json};
 
 use super::arguments::Arguments;
 use super::connection::at;
-use crate::store::StoreError;
+use crate::store::{StoreError, lines};
 
 /// What a batch does to one document, in order. There is something of it.
 #[derive(Clone, Copy)]
@@ -107,14 +106,9 @@ impl<'a> Documents<'a> {
 /// When a line is no JSON.
 pub(super) fn read(document: &str, parts: [(&str, Option<&[u8]>); 2]) -> Result<Value, StoreError> {
     let mut body = Map::new();
-    for (key, part) in parts {
-        // What has no fields adds an empty line.
-        let lines = part.unwrap_or_default().split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        for line in lines {
-            let change = serde_json::from_slice(line)
-                .map_err(|error| at(key, &format!("the body of `{document}` is no JSON: {error}")))?;
-            merge(&mut body, change);
-        }
+    for (key, lines) in parts {
+        lines::merge_into(&mut body, lines.unwrap_or_default())
+            .map_err(|error| at(key, &format!("the body of `{document}` is no JSON: {error}")))?;
     }
     Ok(Value::Object(body))
 }

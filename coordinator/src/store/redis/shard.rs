@@ -158,7 +158,7 @@ impl Keys {
         self.of("heads")
     }
 
-    /// A hash: of each document its body, as it was made.
+    /// A hash: of each document its body, as it was made ([`super::body`]).
     pub(super) fn bodies(&self) -> String {
         self.of("bodies")
     }

@@ -1,0 +1,147 @@
+//! How much the store in Redis asks, reads and writes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, cmd};
+use serde_json::json;
+use skein_coordinator::projection::Projection;
+use skein_coordinator::store::conformance::nothing;
+use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::{Batch, EventRecord, Store, StoredReply, TrimPlan};
+use skein_shared::entity::DocumentChange;
+use skein_shared::id::{EntityKey, Name};
+use skein_tests::redis::Server;
+use skein_tests::stored::{batch, commit, key, open, pool, versions};
+use uuid::Uuid;
+
+/// An entity may have answered a great many requests whose repeat is over, as long as its replies are kept.
+#[tokio::test]
+async fn loading_reads_no_more_replies_than_may_be_asked_for() {
+    let server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let shard = Shard::of(&pool());
+    let () = connection.hset(shard.key("entity:pool/default"), "version", 3000).await.unwrap();
+    let reply = |version: u64| StoredReply {
+        request: Uuid::from_u128(version.into()),
+        digest: version,
+        at: batch(0).at,
+        reply: json!(version).into(),
+    };
+    let kept = (1..=3000_u64).map(|version| {
+        let at = if version <= 2990 { version } else { batch(0).at.0 };
+        let replies = serde_json::to_string(&[reply(version)]).unwrap();
+        (version, format!("{version} {at} {replies}"))
+    });
+    let kept: Vec<_> = kept.collect();
+    let () = connection.zadd_multiple(shard.key("replies:pool/default"), &kept).await.unwrap();
+    let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
+    let loaded = store.load(&pool()).await.unwrap();
+    assert_eq!(loaded.replies, (2991..=3000).map(reply).collect::<Vec<_>>());
+    let asked: String = cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+    let pages = asked.lines().filter(|line| line.contains("rangebyscore")).collect::<Vec<_>>();
+    assert!(matches!(pages[..], [page] if page.contains("calls=1,")), "{pages:?}");
+}
+
+/// How often a command was carried out.
+async fn calls(connection: &mut MultiplexedConnection, command: &str) -> usize {
+    let said: String = cmd("INFO").arg("commandstats").query_async(connection).await.unwrap();
+    let line = format!("cmdstat_{command}:calls=");
+    let counted = said.lines().find_map(|said| said.strip_prefix(&line)?.split(',').next()?.parse().ok());
+    counted.unwrap_or_default()
+}
+
+/// An order over all shards would have each of them asked for every page, and most of what they say left for the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn building_the_read_side_asks_each_shard_once_for_what_it_has() {
+    const SHARDS: usize = 32;
+    const BATCHES: u64 = 20;
+    let server = Server::in_memory().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = Arc::new(open(&server.url()).await);
+    let swarm = Name::parse("default").unwrap();
+    let mut shards = BTreeSet::new();
+    let agents = (0..).map(|n| EntityKey::agent(&swarm, &Name::parse(&format!("agent-{n}")).unwrap()));
+    let keys: Vec<EntityKey> = agents.filter(|key| shards.insert(Shard::of(key))).take(SHARDS).collect();
+    let events = vec![EventRecord { subject: Some("geese".to_owned()), body: json!("counted").into() }];
+    for key in &keys {
+        for version in 0..BATCHES {
+            let batch = Batch { key: key.clone(), events: events.clone(), ..batch(version) };
+            store.commit(store.fence(key), batch.into()).await.unwrap();
+        }
+    }
+    let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let projection = Projection::open(&folder.path().join("projection.db"), store).unwrap();
+    assert!(projection.whole(Duration::from_secs(60)).await);
+    let asked = calls(&mut connection, "xrange").await;
+    assert!((SHARDS..=2 * SHARDS).contains(&asked), "{asked} questions to {SHARDS} shards");
+    for key in &keys {
+        let history = projection.history(key, "geese", 100).await.unwrap();
+        let versions: Vec<u64> = history.iter().map(|event| event.version.0).collect();
+        assert_eq!(versions, (1..=BATCHES).collect::<Vec<_>>(), "{key}");
+    }
+}
+
+/// Each change of a body writes those before it once more, and a document may change for years.
+#[tokio::test]
+async fn what_was_changed_of_a_body_is_put_behind_it_before_it_grows_long() {
+    const CHANGE: usize = 100;
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let mut longest = 0;
+    for expected in 1..300 {
+        let head = json!({"n": 0}).into();
+        let body = Some(json!({"text": format!("{expected:0CHANGE$}")}).into());
+        let change = DocumentChange::Put { key: "task/0".to_owned(), live: true, head, body, new: false };
+        let batch = Batch { documents: vec![change], ..batch(expected) };
+        store.commit(store.fence(&pool()), batch.into()).await.unwrap();
+        let changes: usize = cmd("HSTRLEN")
+            .arg(key("changes:pool/default"))
+            .arg("task/0")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        longest = longest.max(changes);
+    }
+    assert!((512..=1024).contains(&longest), "{longest} bytes of changes at most");
+    let body: String = connection.hget(key("bodies:pool/default"), "task/0").await.unwrap();
+    assert_eq!(body.lines().count(), 2, "as it was made, and the last change of its one field: {body}");
+}
+
+/// What a script reads it holds beside the memory that Redis was given, and an event may have many MiB.
+#[tokio::test]
+async fn a_trim_reads_a_little_at_a_time_and_less_of_what_is_large() {
+    const LARGE: usize = 5 << 20;
+    let server = Server::in_memory().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = open(&server.url()).await;
+    let large = vec![EventRecord { subject: None, body: json!("x".repeat(LARGE)).into() }];
+    for expected in 0..12 {
+        let batch = Batch { events: large.clone(), ..batch(expected) };
+        store.commit(store.fence(&pool()), batch.into()).await.unwrap();
+    }
+    for expected in 12..60 {
+        commit(&store, expected).await.unwrap();
+    }
+    let forgotten = async |before: u64| {
+        let plan = TrimPlan { now: batch(1000).at, events_before: batch(before).at, limit: 500, ..nothing() };
+        store.trim(plan).await.unwrap().records
+    };
+    let steps = [forgotten(12).await, forgotten(12).await, forgotten(12).await];
+    assert_eq!(steps, [8, 4, 0], "what weighs much is forgotten in several steps");
+    for (before, records, looks) in [(12, 0, 1), (30, 18, 3)] {
+        let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
+        assert_eq!(forgotten(before).await, records);
+        assert_eq!(calls(&mut connection, "xrange").await, looks, "no more than a few beyond what is old");
+    }
+    assert_eq!(versions(&store).await, (31..=60).collect::<Vec<_>>());
+}

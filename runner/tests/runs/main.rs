@@ -318,6 +318,10 @@ async fn an_agent_cannot_read_the_runners_files() {
     bed.leave().await.unwrap();
 }
 
+fn is_called(process: &Process, name: &str) -> bool {
+    fs::read_to_string(format!("/proc/{}/comm", process.pid)).is_ok_and(|found| found.trim_end() == name)
+}
+
 /// Without control groups: the tree is stopped by signals, with those that broke away from it.
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_freeze_the_whole_tree_too() {
@@ -330,7 +334,13 @@ async fn signals_freeze_the_whole_tree_too() {
     let mut spec = spec(folder.path(), &format!("signals-1-{own}"), script);
     spec.env.insert("SKEIN_RUNNER".to_owned(), mark);
     let handle: Handle = engine.start(&spec).await.unwrap();
-    let whole = until(|| Some(tree::members(&handle).unwrap()).filter(|tree| tree.len() >= 5)).await;
+    // The shim, two shells, and what they wait for; a shell that has only begun the others is gone then.
+    let whole = until(|| {
+        let tree = tree::members(&handle).unwrap();
+        let waited_for = tree.iter().filter(|process| is_called(process, "sleep")).count();
+        (waited_for == 3 && tree.len() == 6).then_some(tree)
+    })
+    .await;
     assert_eq!(engine.list().await, [format!("signals-1-{own}")]);
     engine.freeze(&handle).await.unwrap();
     let tree = tree::members(&handle).unwrap();

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use skein_coordinator::entity::Clock;
 
+use crate::up::Up;
+
 /// What the tests' source signs with.
 pub const SECRET: &str = "a secret that nobody prints";
 
@@ -168,4 +170,13 @@ pub async fn slack_signed(
 /// The body of a push with a number to tell it by.
 pub fn event(number: u64) -> Value {
     json!({"ref": "refs/heads/main", "number": number, "repository": {"full_name": "acme/app"}})
+}
+
+/// What the operator of a node sees of the deliveries that it has kept, the newest first.
+///
+/// # Errors
+/// When they cannot be listed.
+pub async fn receipts(up: &Up) -> Result<Vec<Value>> {
+    let rows = up.skein(&["webhooks", "list", "--json"]).await?;
+    Ok(rows.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+#[path = "slack/deliveries.rs"]
+mod deliveries;
 #[path = "slack/repeats.rs"]
 mod repeats;
 
@@ -16,6 +18,7 @@ use skein_tests::mcp::Client;
 use skein_tests::slack::{APP, BOT, Slack, Trouble, event, next_letter};
 use skein_tests::stage::Stage;
 use skein_tests::up::{Folder, Up};
+use skein_tests::webhook::receipts;
 use uuid::Uuid;
 
 const ID: Uuid = Uuid::from_u128(7);
@@ -305,8 +308,7 @@ async fn what_comes_over_a_connection_is_acknowledged_once_it_cannot_be_lost() -
         slack.until(|slack| slack.is_acknowledged(id)).await;
     }
     let events = async || -> Result<Vec<String>> {
-        let printed = up.skein(&["webhooks", "list", "--json"]).await?;
-        let rows = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+        let rows = receipts(&up).await?;
         let mut events: Vec<String> =
             rows.iter().map(|row| row["event"].as_str().unwrap_or("?").to_owned()).collect();
         events.sort();

@@ -19,6 +19,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long several servers may take to find one another, and to choose a primary.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Settings of a server that flushes each write before it answers: it loses nothing that it acknowledged.
+pub const LASTING: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
 /// Looks until it is so.
 ///
 /// # Errors
@@ -73,7 +76,7 @@ impl Server {
     /// # Errors
     /// When `redis-server` is missing or does not start.
     pub async fn start() -> Result<Self> {
-        Self::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await
+        Self::start_with(LASTING).await
     }
 
     /// The same, in memory where the system has such a folder: what it wrote outlives its process, which is all that
@@ -82,7 +85,7 @@ impl Server {
     /// # Errors
     /// When `redis-server` is missing or does not start.
     pub async fn in_memory() -> Result<Self> {
-        Self::in_memory_with(&["--appendonly", "yes", "--appendfsync", "always"]).await
+        Self::in_memory_with(LASTING).await
     }
 
     /// One in memory with settings of its own.
@@ -171,7 +174,7 @@ impl Server {
         let link = Link::port().await?;
         link.leads_to_socket(self.socket());
         let address = link.address().replace(':', " ");
-        let settings = ["--appendonly", "yes", "--appendfsync", "always", "--replicaof", &address];
+        let settings = [LASTING, &["--replicaof", &address]].concat();
         let replica = Self::in_memory_on(self.ground.clone(), &settings).await?;
         let mut connection = self.connection().await?;
         let online = async {

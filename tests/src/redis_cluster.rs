@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use redis::cmd;
 
 use crate::ports;
-use crate::redis::{Server, until};
+use crate::redis::{LASTING, Server, until};
 
 /// The slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -168,8 +168,9 @@ impl Node {
     async fn start() -> Result<Self> {
         let (port, bus) = (ports::free()?, ports::free()?);
         let (own, own_bus) = (port.to_string(), bus.to_string());
-        let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--bind", "127.0.0.1"];
-        settings.extend(["--port", &own, "--cluster-enabled", "yes", "--cluster-port", &own_bus]);
+        let mut settings = LASTING.to_vec();
+        settings.extend(["--bind", "127.0.0.1", "--port", &own]);
+        settings.extend(["--cluster-enabled", "yes", "--cluster-port", &own_bus]);
         settings.extend(["--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"]);
         settings.extend(["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"]);
         Ok(Self { server: Server::start_with(&settings).await?, port, bus })

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::ports;
-use crate::redis::{Server, until};
+use crate::redis::{LASTING, Server, until};
 
 /// The name under which the sentinel watches them.
 const NAME: &str = "main";
@@ -32,8 +32,8 @@ impl Watched {
         for _ in 0..3 {
             let port = ports::free()?;
             let (own, primary) = (port.to_string(), ports.first().unwrap_or(&port).to_string());
-            let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--bind", "127.0.0.1"];
-            settings.extend(["--port", &own, "--repl-diskless-sync-delay", "0"]);
+            let mut settings = LASTING.to_vec();
+            settings.extend(["--bind", "127.0.0.1", "--port", &own, "--repl-diskless-sync-delay", "0"]);
             settings.extend(["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"]);
             if !ports.is_empty() {
                 settings.extend(["--replicaof", "127.0.0.1", &primary]);

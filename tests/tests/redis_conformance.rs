@@ -11,7 +11,7 @@ use skein_coordinator::store::conformance::{self, Backend};
 use skein_coordinator::store::redis::{Options, Redis};
 use skein_coordinator::store::{Store, StoreError};
 use skein_shared::time::Timestamp;
-use skein_tests::redis::{Make, Server};
+use skein_tests::redis::{LASTING, Make, Server};
 use skein_tests::redis_cluster::RedisCluster;
 
 async fn open(url: &str) -> Result<Redis, StoreError> {
@@ -46,7 +46,7 @@ async fn valkey_conforms() {
 }
 
 async fn one_server_conforms(make: Make) {
-    let settings = ["--databases", "100", "--appendonly", "yes", "--appendfsync", "always"];
+    let settings = [LASTING, &["--databases", "100"]].concat();
     let server = Server::start_as(make, &settings).await.unwrap();
     let next = AtomicU32::new(0);
     let fresh = || {

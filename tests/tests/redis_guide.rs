@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
 use skein_tests::cluster::Cluster;
 use skein_tests::deployed::text;
-use skein_tests::redis::{Server, until};
+use skein_tests::redis::{LASTING, Server, until};
 use skein_tests::redis_cluster::RedisCluster;
 use skein_tests::sentinel::Watched;
 use skein_tests::tasks::{agent, create, create_again, listed};
@@ -43,7 +43,7 @@ fn as_user(url: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_that_the_guide_gives_are_enough_for_all_that_nodes_do() -> Result<()> {
     let rights = rights()?;
-    let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--user", "skein"];
+    let mut settings = [LASTING, &["--user", "skein"]].concat();
     settings.extend(rights.split(' '));
     let mut server = Server::in_memory_with(&settings).await?;
     let url = format!("{}?user=skein&pass={PASSWORD}", server.url());

@@ -11,7 +11,7 @@ use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{CommitError, Version};
 use skein_tests::ports;
 use skein_tests::process;
-use skein_tests::redis::{Make, Server};
+use skein_tests::redis::{LASTING, Make, Server};
 use skein_tests::stored::{commit, key, options, refusal, settle, wall};
 
 async fn replication(connection: &mut MultiplexedConnection) -> String {
@@ -91,7 +91,7 @@ async fn what_is_replicated_waits_for_the_replica() {
 /// would lose it with its power.
 #[tokio::test]
 async fn what_is_replicated_waits_for_the_log_of_the_replica_where_the_server_can_say() {
-    let (primary, replica) = pair(Make::Valkey, &["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let (primary, replica) = pair(Make::Valkey, LASTING).await;
     wants_a_replica(&primary).await;
     let alarms = Alarms::default();
     let store = Redis::open(&replicated(&primary, &alarms), wall()).await.unwrap();

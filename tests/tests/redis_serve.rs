@@ -14,7 +14,7 @@ use skein_coordinator::store::redis::shard::Shard;
 use skein_tests::cluster::{Cluster, all_is_well};
 use skein_tests::mcp::Client;
 use skein_tests::ports;
-use skein_tests::redis::Server;
+use skein_tests::redis::{LASTING, Server};
 use skein_tests::redis_cluster::RedisCluster;
 use skein_tests::sentinel::Watched;
 use skein_tests::up::{Folder, Up};
@@ -230,7 +230,7 @@ async fn redis_is_spoken_to_by_tls_and_both_sides_know_one_another() -> Result<(
     certificates(files.path())?;
     let port = ports::free()?.to_string();
     let (ca, certificate, key) = (file("ca.pem"), file("redis.pem"), file("redis.key"));
-    let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--tls-port", &port];
+    let mut settings = [LASTING, &["--tls-port", &port]].concat();
     settings.extend(["--tls-ca-cert-file", &ca, "--tls-cert-file", &certificate, "--tls-key-file", &key]);
     let _server = Server::start_with(&settings).await?;
     let url = format!("rediss://127.0.0.1:{port}/");

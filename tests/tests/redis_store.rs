@@ -13,7 +13,7 @@ use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, Version};
 use skein_shared::time::Timestamp;
-use skein_tests::redis::Server;
+use skein_tests::redis::{LASTING, Server};
 use skein_tests::stored::{
     batch, commit, key, open, options, pool, refusal, sending, settle, versions, wall,
 };
@@ -127,7 +127,7 @@ async fn a_store_that_an_import_has_not_filled_yet_is_refused() {
 
 #[tokio::test]
 async fn a_password_is_never_shown() {
-    let settings = ["--requirepass", "hush-hush", "--appendonly", "yes", "--appendfsync", "always"];
+    let settings = [LASTING, &["--requirepass", "hush-hush"]].concat();
     let server = Server::start_with(&settings).await.unwrap();
     let url = |password: &str| format!("{}?pass={password}", server.url());
     open(&url("hush-hush")).await;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Fault, Nemesis};
 use crate::history::NOTHING;
 use crate::program::Ground;
-use crate::redis::Server;
+use crate::redis::{LASTING, Server};
 use crate::up::Up;
 use crate::workload::agents;
 use crate::workload::swarm::Swarm;
@@ -19,8 +19,6 @@ use crate::workload::swarm::Swarm;
 const LEASE: Duration = Duration::from_secs(3);
 /// Before, during and after the time that is lost so many events are taken in, the last twice.
 const EVENTS: usize = 2;
-/// A store that loses nothing that it has acknowledged.
-const LASTING: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 /// Breaks one thing after another: each fault once, and for as long as is said.
 ///
@@ -28,7 +26,7 @@ const LASTING: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 /// When a checker finds something, or a part does not start.
 pub async fn what_was_told_holds(ground: Ground, seed: u64, time: Duration) -> Result<()> {
     println!("SKEIN_NEMESIS_SEED={seed}");
-    let server = Server::in_memory_on(ground, &LASTING).await?;
+    let server = Server::in_memory_on(ground, LASTING).await?;
     let mut nemesis = Nemesis::start(server, LEASE, seed, agents::define).await?;
     let working = Swarm::gather(&nemesis.sites[0].up, nemesis.map(), seed).await?.begin();
     let began = Instant::now();
@@ -72,7 +70,7 @@ pub async fn a_failover_loses_what_came_last_and_nothing_else(
     seed: u64,
     former: Former,
 ) -> Result<()> {
-    let settings = [LASTING.as_slice(), &["--repl-diskless-sync-delay", "0"]].concat();
+    let settings = [LASTING, &["--repl-diskless-sync-delay", "0"]].concat();
     let primary = Server::in_memory_on(ground, &settings).await?;
     let (replica, replication) = primary.replica().await?;
     let wanted = redis::cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(1).to_owned();

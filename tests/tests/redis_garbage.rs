@@ -22,6 +22,36 @@ use skein_tests::redis::Server;
 use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use uuid::Uuid;
 
+/// A server, and a connection by which another program writes into it.
+async fn started() -> (Server, MultiplexedConnection) {
+    let server = Server::start().await.unwrap();
+    let connection = server.connection().await.unwrap();
+    (server, connection)
+}
+
+async fn empty(server: &Server) {
+    let () = cmd("FLUSHDB").query_async(&mut server.connection().await.unwrap()).await.unwrap();
+}
+
+/// The only coordinator, on an emptied server, with the first batch of the pool.
+async fn alone(server: &Server) -> Redis {
+    empty(server).await;
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    store
+}
+
+/// The words with which a batch of the pool is refused, which name the key in its way.
+async fn refusal(store: &Redis, batch: Batch, spoilt: &str) -> String {
+    match store.commit(store.fence(&pool()), batch.into()).await {
+        Err(CommitError::Failed(said)) => {
+            assert!(said.contains(spoilt), "{said}");
+            said
+        }
+        outcome => panic!("{spoilt} is in the way, and yet: {outcome:?}"),
+    }
+}
+
 /// Puts something else in the place of a key.
 async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
     let _: i64 = connection.del(key).await.unwrap();
@@ -41,8 +71,7 @@ fn changing(bytes: usize) -> Batch {
 
 #[tokio::test]
 async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let ours = [
         "entity:pool/default",
         "documents:pool/default",
@@ -54,21 +83,14 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
         "timers",
     ];
     for spoilt in ours.map(key).into_iter().chain(["{skein}:position".to_owned()]) {
-        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-        let store = open(&server.url()).await;
-        commit(&store, 0).await.unwrap();
+        let store = alone(&server).await;
         spoil(&mut connection, &spoilt).await;
         let before: Vec<String> = connection.keys("*").await.unwrap();
-        let Err(CommitError::Failed(said)) = commit(&store, 1).await else {
-            panic!("{spoilt} was written over")
-        };
-        assert!(said.contains(&spoilt), "{said}");
+        refusal(&store, batch(1), &spoilt).await;
         assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap().len(), before.len(), "{spoilt}");
     }
 
-    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-    let store = open(&server.url()).await;
-    commit(&store, 0).await.unwrap();
+    let store = alone(&server).await;
     let names = |problem: StoreError, name: &str| assert!(problem.0.contains(&key(name)), "{problem}");
     let (bodies, changes, heads) = ("bodies:pool/default", "changes:pool/default", "heads:pool/default");
     for hash in [bodies, changes] {
@@ -82,10 +104,7 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
         spoil(&mut connection, &key(hash)).await;
         names(store.document(&pool(), "task/0").await.unwrap_err(), hash);
         let change = changing(if hash == bodies { MANY } else { 1 });
-        let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), change.into()).await else {
-            panic!("a body was written over")
-        };
-        assert!(said.contains(&key(hash)), "{said}");
+        refusal(&store, change, &key(hash)).await;
         let _: i64 = connection.del(key(hash)).await.unwrap();
     }
     let () = connection.hset(key(heads), "task/0", "1 many 5 {}").await.unwrap();
@@ -108,8 +127,10 @@ fn agent() -> EntityKey {
     agents.find(|key| Shard::of(key) < Shard::of(&pool())).unwrap()
 }
 
-/// A coordinator among others, which has the shards of the pool and of [`agent`], each with a batch and an effect.
+/// A coordinator among others, on an emptied server, which has the shards of the pool and of [`agent`], each
+/// with a batch and an effect.
 async fn member(server: &Server) -> (Redis, Alarms) {
+    empty(server).await;
     let alarms = Alarms::default();
     let options = Options { alarms: alarms.clone(), ..options(&server.url()) };
     let store = Redis::join(&options, wall()).await.unwrap();
@@ -135,8 +156,7 @@ fn all_that_is_old() -> TrimPlan {
 
 #[tokio::test]
 async fn what_is_spoilt_is_left_out_and_what_was_left_out_comes_once_it_is_mended() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let (store, alarms) = member(&server).await;
     let spoilt = Shard::of(&agent());
     let lists = ["timers", "outbox", "entities", "events", "mark-ages"].map(|list| spoilt.key(list));
@@ -210,8 +230,7 @@ async fn touch(store: &Redis, touch: Touch) {
 
 #[tokio::test]
 async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let chunks = format!("chunks:pool/default:{}", Uuid::nil());
     let of_all = |name: &str| format!("{{skein}}:{name}");
     for (spoilt, by) in [
@@ -226,7 +245,6 @@ async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
         (key("loose"), Touch::Chunk),
         (key("archived"), Touch::Trim),
     ] {
-        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
         let (store, alarms) = member(&server).await;
         let _: i64 = connection.del(&spoilt).await.unwrap();
         let _: i64 = connection.lpush(&spoilt, "scribble").await.unwrap();
@@ -236,7 +254,6 @@ async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
     }
 
     // One entry alone.
-    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
     let (store, alarms) = member(&server).await;
     let _: i64 = connection.zadd(key("entities"), "nobody", 0).await.unwrap();
     let mut there = store.entities().await.unwrap();
@@ -248,8 +265,7 @@ async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
 /// Where nobody knows which shards have entities, all are asked.
 #[tokio::test]
 async fn timers_come_though_nobody_knows_which_shards_have_any() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let (store, _) = member(&server).await;
     let _: i64 = connection.del("{skein}:inhabited").await.unwrap();
     let _: i64 = connection.lpush("{skein}:inhabited", "scribble").await.unwrap();
@@ -258,8 +274,7 @@ async fn timers_come_though_nobody_knows_which_shards_have_any() {
 
 #[tokio::test]
 async fn of_an_entity_what_is_spoilt_is_left_out_and_hides_nothing_behind_it() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let (store, alarms) = member(&server).await;
     commit(&store, 1).await.unwrap();
     commit(&store, 2).await.unwrap();
@@ -279,8 +294,7 @@ async fn of_an_entity_what_is_spoilt_is_left_out_and_hides_nothing_behind_it() {
 #[tokio::test]
 async fn timers_come_though_the_marks_of_their_shards_are_gone_or_older_than_their_entities() {
     const INHABITED: &str = "{skein}:inhabited";
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let (store, _) = member(&server).await;
     let _: i64 = connection.del(INHABITED).await.unwrap();
     assert_eq!(store.timers(10).await.unwrap().len(), 2, "all are asked");
@@ -312,21 +326,15 @@ async fn contents(connection: &mut MultiplexedConnection) -> Vec<(String, Vec<u8
 #[tokio::test]
 async fn a_stream_that_another_program_has_put_ahead_is_named_with_what_helps_and_nothing_is_written() {
     const AHEAD: &str = "99999999999-0";
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     for stream in ["events", "outbox"].map(key) {
-        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-        let store = open(&server.url()).await;
-        commit(&store, 0).await.unwrap();
+        let store = alone(&server).await;
         let add = cmd("XADD").arg(&stream).arg(AHEAD).arg("scribble").arg(1).to_owned();
         let _: String = add.query_async(&mut connection).await.unwrap();
         let before = contents(&mut connection).await;
         let next = Batch { outbox: sending().outbox, ..batch(1) };
-        let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), next.clone().into()).await
-        else {
-            panic!("{stream} takes something behind its last id")
-        };
-        assert!(said.contains(&stream) && said.contains("XSETID"), "{said}");
+        let said = refusal(&store, next.clone(), &stream).await;
+        assert!(said.contains("XSETID"), "{said}");
         assert_eq!(contents(&mut connection).await, before, "{stream}");
 
         let position: u64 = connection.get("{skein}:position").await.unwrap();
@@ -345,8 +353,7 @@ async fn a_stream_that_another_program_has_put_ahead_is_named_with_what_helps_an
 
 #[tokio::test]
 async fn one_malformed_entry_ends_no_retention() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let (store, alarms) = member(&server).await;
     // The shard that comes first.
     let spoilt = Shard::of(&agent());
@@ -383,8 +390,7 @@ async fn one_malformed_entry_ends_no_retention() {
 
 #[tokio::test]
 async fn an_archived_document_is_forgotten_though_something_else_is_where_its_body_was() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let (server, mut connection) = started().await;
     let (store, _) = member(&server).await;
     let head = serde_json::json!({}).into();
     let archived =

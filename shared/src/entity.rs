@@ -3,6 +3,8 @@
 //! The host (in the coordinator) carries messages and commits; everything that can be decided is decided
 //! here, from the entity's state, the command and the [`Ctx`], and from nothing else.
 
+mod effect;
+
 use std::fmt::Display;
 
 use serde::de::DeserializeOwned;
@@ -12,10 +14,11 @@ use uuid::Uuid;
 
 use crate::code::Refusal;
 use crate::fence::{Epoch, Token};
-use crate::id::{EntityKey, InstanceId, Kind, Name};
+use crate::id::{EntityKey, InstanceId, Kind};
 use crate::json::Json;
-use crate::slack::Note;
 use crate::time::Timestamp;
+
+pub use effect::Effect;
 
 /// A deterministic state machine.
 ///
@@ -99,7 +102,7 @@ pub trait Entity: Sized + Send + 'static {
     }
 
     /// What this entity wants to be told when `target` refused a command that it had sent.
-    fn refused(_target: &EntityKey, _command: &Value, _refusal: &Refusal) -> Option<Self::Command> {
+    fn refused(_target: &EntityKey, _command: &Json, _refusal: &Refusal) -> Option<Self::Command> {
         None
     }
 
@@ -218,30 +221,6 @@ impl<E: Entity> Decision<E> {
     pub fn effects(mut self, effects: Vec<Effect>) -> Self {
         self.effects = effects;
         self
-    }
-}
-
-/// Something to do outside the entity after the commit. It goes into the outbox within the same commit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "to")]
-pub enum Effect {
-    /// A command for another entity, handed over exactly once.
-    Entity { key: EntityKey, command: Value },
-    /// A command for a runner, at least once; the runner drops repeats by the attempt token.
-    Runner { runner: String, command: RunnerCommand },
-    /// Words for people in Slack, at least once; the note's id tells repeats.
-    Slack { swarm: Name, note: Note },
-}
-
-impl Effect {
-    /// A command for another entity. The types make sure that the target understands it.
-    ///
-    /// # Panics
-    /// Never: commands are plain data, whose JSON form always exists.
-    pub fn entity<T: Entity>(key: EntityKey, command: &T::Command) -> Self {
-        debug_assert_eq!(key.kind, T::KIND);
-        let command = serde_json::to_value(command).expect("a command is plain data");
-        Effect::Entity { key, command }
     }
 }
 

@@ -260,7 +260,7 @@ impl Both {
         let after = if rng.u8(0..8) == 0 { Uuid::from_u128(rng.u128(..)) } else { stands.batch };
         let outbox = (0..rng.u64(0..3)).map(|n| OutboxEffect {
             sequence: sequence + n + 1,
-            effect: Effect::Entity { key: source.clone(), command: json!({ "n": n }) },
+            effect: Effect::Entity { key: source.clone(), command: Json::of(&json!({ "n": n })) },
         });
         let outbox = outbox.collect();
         let timer = match rng.u8(0..3) {

@@ -448,7 +448,7 @@ fn refused(
     command: &impl serde::Serialize,
     refusal: &Refusal,
 ) -> Option<Effect> {
-    let command = serde_json::to_value(command).ok()?;
+    let command = Json::of(command);
     by_kind!(source.kind, S => {
         let told = S::refused(target, &command, refusal)?;
         Some(Effect::entity::<S>(source.clone(), &told))

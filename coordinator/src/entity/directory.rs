@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ractor::{ActorId, MessagingErr};
-use serde::Deserialize;
-use serde_json::Value;
 use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::{EntityKey, Kind};
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
@@ -201,7 +200,7 @@ impl Entities {
         &self,
         key: &EntityKey,
         life: u64,
-        commands: Vec<(Mark, &Value)>,
+        commands: Vec<(Mark, &Json)>,
     ) -> Vec<Result<(), Refusal>> {
         by_kind!(key.kind, E => self.deliver_to::<E>(key, life, commands).await)
     }
@@ -210,13 +209,13 @@ impl Entities {
         &self,
         key: &EntityKey,
         life: u64,
-        commands: Vec<(Mark, &Value)>,
+        commands: Vec<(Mark, &Json)>,
     ) -> Vec<Result<(), Refusal>> {
         let mut deliveries = Vec::with_capacity(commands.len());
         let count = commands.len();
         let mut outcomes = Vec::with_capacity(count);
         for (mark, command) in commands {
-            let command = match E::Command::deserialize(command).map_err(unknown_to(key)) {
+            let command = match command.read::<E::Command>().map_err(unknown_to(key)) {
                 Ok(command) => match self.informed::<E>(key, command).await {
                     Ok(command) => Ok(command),
                     // None may go before it, for the mark of a later one stands for it too.

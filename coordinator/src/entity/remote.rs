@@ -3,9 +3,9 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand, Signal};
+use skein_shared::json::Json;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ pub(super) enum Call<C> {
     /// The same, answered with the reply and the document that it shows.
     Show { id: Uuid, keep: bool, command: C },
     /// What another entity's outbox has for it, answered one by one.
-    Deliver(Vec<(Mark, Value)>),
+    Deliver(Vec<(Mark, Json)>),
     /// Signs of life.
     Observe(Vec<Signal>),
     /// Something of the read side.

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::{Code, Refusal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -109,7 +110,7 @@ impl Entities {
         &self,
         key: &EntityKey,
         life: u64,
-        commands: Vec<(Mark, &Value)>,
+        commands: Vec<(Mark, &Json)>,
     ) -> Vec<Result<(), Refusal>> {
         let Some(router) = &self.shared().router else { return self.deliver_here(key, life, commands).await };
         let count = commands.len();

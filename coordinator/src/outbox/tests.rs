@@ -10,6 +10,7 @@ use skein_shared::entity::{Effect, Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
 use skein_shared::fleet;
 use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::json::Json;
 use skein_shared::limits::EFFECT_EXPIRY;
 use skein_shared::pool;
 use skein_shared::schedules::Schedules;
@@ -153,7 +154,7 @@ async fn many_effects_for_one_entity_share_its_commits() {
             "scope": "swarm", "name": "x", "content": number.to_string(), "source": "manual",
         }}),
     };
-    let effect = |number| Effect::Entity { key: memory.clone(), command: learn(number) };
+    let effect = |number| Effect::Entity { key: memory.clone(), command: learn(number).into() };
     let outbox = (1..=50).map(|sequence| OutboxEffect { sequence, effect: effect(sequence) }).collect();
     commit(&node, Batch { outbox, ..first_batch(&node, locks()) }).await;
     node.store.contents().faults().push(Fault::AnswerLost);
@@ -182,7 +183,7 @@ fn what_is_tried_together_has_a_limited_length() {
         epoch: Epoch(1),
         sequence: place,
         at: Timestamp(1),
-        effect: Effect::Entity { key: target.clone(), command: json!("x".repeat(*length)) },
+        effect: Effect::Entity { key: target.clone(), command: Json::of(&"x".repeat(*length)) },
         fence: Fence::NONE,
     };
     let mut lanes = Lanes::default();
@@ -344,7 +345,7 @@ async fn effects_for_an_entity_that_cannot_be_loaded_wait_for_its_repair() {
     let broken = EntityKey::of(Kind::Memory, &swarm());
     poison(&node, broken.clone()).await;
     let pumping = Pumping::start(&node, &Arc::default());
-    let effect = Effect::Entity { key: broken, command: json!("tick") };
+    let effect = Effect::Entity { key: broken, command: json!("tick").into() };
     let outbox = vec![OutboxEffect { sequence: 1, effect }];
     commit(&node, Batch { outbox, ..first_batch(&node, locks()) }).await;
     tokio::time::sleep(Duration::from_secs(600)).await;

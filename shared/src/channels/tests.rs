@@ -226,7 +226,7 @@ fn an_order_makes_one_task_per_agent() {
     assert_eq!(bench.effects.len(), 2);
     let Effect::Entity { key, command } = &bench.effects[0] else { panic!("a task") };
     assert_eq!(key.kind, Kind::Pool);
-    let create = &command["create"];
+    let create = &command.value()["create"];
     assert_eq!(create["target"], json!({"assign": {"agent": B}}));
     assert_eq!(create["spec"]["id"], json!(tasks[0]));
     assert_eq!(create["spec"]["context"]["mentionMessageId"], message["id"]);

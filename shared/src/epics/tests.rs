@@ -61,6 +61,7 @@ fn an_epic_has_the_shape_of_the_wire_and_a_channel() {
     assert_eq!(serde_json::Value::Object(bench.body(&key).unwrap().clone()), body);
     let Effect::Entity { key, command } = &bench.effects[0] else { panic!("a channel") };
     assert_eq!(key.kind, Kind::Channels);
+    let command = command.value();
     assert_eq!(command["create"]["name"], "epic-ship-it");
     assert_eq!(command["create"]["id"], body["channelId"]);
 }

@@ -80,7 +80,7 @@ fn grants(bench: &Bench<Fleet>) -> Vec<(u128, String)> {
 
 fn to_agents(bench: &Bench<Fleet>) -> Vec<agent::Command> {
     let command = |effect: &Effect| match effect {
-        Effect::Entity { command, .. } => Some(serde_json::from_value(command.clone()).unwrap()),
+        Effect::Entity { command, .. } => Some(command.read().unwrap()),
         Effect::Runner { .. } | Effect::Slack { .. } => None,
     };
     bench.effects.iter().filter_map(command).collect()

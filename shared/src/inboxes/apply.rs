@@ -12,6 +12,7 @@ use super::{decide, effects};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
+use crate::json::Json;
 use crate::time::Timestamp;
 
 impl Entity for Inboxes {
@@ -114,7 +115,7 @@ impl Entity for Inboxes {
         Some(Command::Post { agent: *agent, attempt: String::new() })
     }
 
-    fn refused(_: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+    fn refused(_: &EntityKey, command: &Json, refusal: &Refusal) -> Option<Command> {
         effects::refused(command, refusal)
     }
 

@@ -1,12 +1,12 @@
 //! What a delegated message asks of the pool.
 
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::command::Command;
 use crate::code::Refusal;
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
+use crate::json::Json;
 use crate::pool::{self, Create, Fact, Pool};
 
 /// The field of the task that names its message.
@@ -25,8 +25,8 @@ pub(super) fn handed_over(create: &Create, agent: Uuid, message: Uuid, task: Uui
 }
 
 /// What the inboxes want to know when the pool refuses it.
-pub(super) fn refused(command: &Value, refusal: &Refusal) -> Option<Command> {
-    let pool::Command::Create(create) = serde_json::from_value(command.clone()).ok()? else { return None };
+pub(super) fn refused(command: &Json, refusal: &Refusal) -> Option<Command> {
+    let pool::Command::Create(create) = command.read().ok()? else { return None };
     let message = Uuid::try_parse(create.spec.context.get(MESSAGE)?.as_str()?).ok()?;
     let (agent, task) = create.by.zip(create.spec.id)?;
     Some(Command::Return { agent, message, task, refusal: refusal.clone() })

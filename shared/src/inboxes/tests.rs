@@ -158,7 +158,7 @@ fn a_message_makes_one_task_and_comes_back_when_the_pool_makes_none() {
     let Reply::Ended(fields) = bench.run(delegate(LEAD, message)).unwrap() else { panic!("ended") };
     assert_eq!(bench.run(delegate(LEAD, message)).unwrap_err().code, Code::NotFound);
     let [Effect::Entity { key, command }] = &bench.effects[..] else { panic!("one task") };
-    let create = &command["create"];
+    let create = &command.value()["create"];
     assert_eq!((key.kind, &create["spec"]["id"]), (Kind::Pool, &fields["delegatedToTaskId"]));
     assert_eq!(
         (&create["by"], &create["spec"]["context"]["inboxMessageId"]),

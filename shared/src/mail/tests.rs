@@ -49,7 +49,7 @@ fn received(bench: &mut Bench<Mail>, letter: Letter) -> Value {
     bench.run(Command::Receive(Box::new(letter))).unwrap();
     let [Effect::Entity { key, command }] = &bench.effects[before..] else { panic!("{:?}", bench.effects) };
     assert_eq!(key.kind, Kind::Pool);
-    command["mail"].clone()
+    command.value()["mail"].clone()
 }
 
 #[test]

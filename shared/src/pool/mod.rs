@@ -27,6 +27,7 @@ use uuid::Uuid;
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument, Signal};
 use crate::id::{EntityKey, Kind};
+use crate::json::Json;
 use crate::time::Timestamp;
 
 pub use command::{About, Command, Finish, Join, Mailed, Profile, Progress, Reply, Survey};
@@ -143,7 +144,7 @@ impl Entity for Pool {
         self.follow(event, changes);
     }
 
-    fn refused(target: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+    fn refused(target: &EntityKey, command: &Json, refusal: &Refusal) -> Option<Command> {
         decide::untaken::refused(target, command, refusal)
     }
 

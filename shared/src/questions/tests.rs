@@ -146,7 +146,7 @@ fn the_lead_is_told_of_a_question_with_its_id() {
     let long = Ask { question: "x".repeat(4000), ..colour(1) };
     let question = id(&ask(&mut bench, long).unwrap()).to_string();
     let [Effect::Entity { key, command }] = bench.effects.as_slice() else { panic!("{:?}", bench.effects) };
-    let post = &command["post"];
+    let post = &command.value()["post"];
     let content = post["content"].as_str().unwrap();
     assert_eq!((key.kind, &post["mentions"]), (Kind::Channels, &json!([agent(LEAD)])));
     assert!(content.contains("xxx") && content.ends_with(&question), "{content}");

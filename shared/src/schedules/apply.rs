@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::command::Command;
@@ -13,6 +12,7 @@ use super::{Reply, decide};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
+use crate::json::Json;
 use crate::pool;
 use crate::time::Timestamp;
 
@@ -48,13 +48,11 @@ impl Entity for Schedules {
     }
 
     /// A firing that the pool or an agent refuses counts as an error of its schedule.
-    fn refused(target: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+    fn refused(target: &EntityKey, command: &Json, refusal: &Refusal) -> Option<Command> {
         if let (Kind::Agent, Some(agent)) = (target.kind, &target.name) {
             return Some(Command::RunRefused { agent: agent.clone(), message: refusal.message.clone() });
         }
-        let pool::Command::Create(create) = serde_json::from_value(command.clone()).ok()? else {
-            return None;
-        };
+        let pool::Command::Create(create) = command.read().ok()? else { return None };
         let schedule = create.spec.schedule?;
         Some(Command::RunFailed { schedule, message: refusal.message.clone() })
     }

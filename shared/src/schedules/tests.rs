@@ -54,7 +54,7 @@ fn get(bench: &Bench<Schedules>, name: &str) -> Schedule {
 
 fn specs(effects: &[Effect]) -> Vec<Value> {
     let spec = |effect: &Effect| match effect {
-        Effect::Entity { command, .. } => command["create"]["spec"].clone(),
+        Effect::Entity { command, .. } => command.value()["create"]["spec"].clone(),
         other => panic!("{other:?}"),
     };
     effects.iter().map(spec).collect()
@@ -113,7 +113,7 @@ fn an_occurrence_makes_one_task() {
     assert_eq!(get(&bench, "hourly").next_run, Some(nominal + 60 * MINUTE));
     let Effect::Entity { key, command } = &bench.effects[0] else { panic!("a pool's effect") };
     assert_eq!(key.kind, Kind::Pool);
-    assert_eq!(command["create"]["target"], json!({"assign": {"agent": agent}}));
+    assert_eq!(command.value()["create"]["target"], json!({"assign": {"agent": agent}}));
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn the_pool_takes_the_task_of_a_schedule_with_a_long_name() {
     let mut pool: Bench<Pool> = Bench::new(EntityKey::of(Kind::Pool, &bench.key.swarm));
     create(&mut bench, cron(&"ä".repeat(100), "@hourly")).unwrap();
     bench.advance(60 * MINUTE);
-    let Effect::Entity { command, .. } = bench.effects[0].clone() else { panic!("a pool's effect") };
-    let reply = pool.run(serde_json::from_value(command).unwrap()).unwrap();
+    let Effect::Entity { command, .. } = &bench.effects[0] else { panic!("a pool's effect") };
+    let reply = pool.run(command.read().unwrap()).unwrap();
     assert!(matches!(reply, pool::Reply::Created { .. }), "{reply:?}");
 }
 
@@ -283,6 +283,7 @@ fn an_agent_runs_at_the_times_of_its_definition() {
     bench.advance(MINUTE);
     let [Effect::Entity { key, command }] = bench.effects.as_slice() else { panic!("{:?}", bench.effects) };
     assert_eq!(key, &EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("dev").unwrap()));
+    let command = command.value();
     assert_eq!(command["enqueue"]["class"], "schedule");
     assert_eq!(command["enqueue"]["input"]["schedule"], "agent dev");
     // The same definition again moves nothing.

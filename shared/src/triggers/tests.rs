@@ -138,13 +138,14 @@ fn a_wait_is_told_that_it_stands_and_then_resumed() {
     let mut bench = bench();
     let register = wait(&bench, 1, "worker", json!({ "raw": "opened" }));
     assert_eq!(run(&mut bench, register), Reply::Registered { wait: id(1) });
-    let told = json!({ "wait_registered": { "wait": id(1) } });
+    let told = json!({ "wait_registered": { "wait": id(1) } }).into();
     assert_eq!(bench.effects, [Effect::Entity { key: agent_key("worker"), command: told }]);
 
     assert_eq!(outcome(run(&mut bench, deliver(9, "d1", "closed"))), resumed(&[]));
     assert_eq!(outcome(run(&mut bench, deliver(10, "d2", "opened"))), resumed(&[1]));
     let Some(Effect::Entity { key, command }) = bench.effects.last() else { panic!() };
     assert_eq!(key, &agent_key("worker"));
+    let command = command.value();
     assert_eq!(
         (&command["trigger"]["wait"], &command["trigger"]["receipt"]),
         (&json!(id(1)), &json!(id(10)))
@@ -167,6 +168,7 @@ fn the_longest_waiting_comes_first_for_each_agent() {
     assert_eq!(outcome(run(&mut bench, deliver(12, "d3", "opened"))), started(&["third", "worker"]));
     assert_eq!(outcome(run(&mut bench, deliver(13, "d4", "closed"))), started(&["worker"]));
     let Some(Effect::Entity { command, .. }) = bench.effects.last() else { panic!() };
+    let command = command.value();
     assert_eq!(command["enqueue"]["class"], "webhook");
     assert_eq!(command["enqueue"]["source"], "webhook:acme");
     assert_eq!(command["enqueue"]["receipt"], json!(id(13)));

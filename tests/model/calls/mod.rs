@@ -377,7 +377,7 @@ fn carry(state: &mut State, from: usize, effect: Effect) {
     match effect {
         Effect::Entity { key, command } if key.kind == Kind::Agent => {
             let to = AGENTS.iter().position(|agent| key.name.as_ref().is_some_and(|n| n.as_str() == *agent));
-            let command: Command = serde_json::from_value(command).unwrap();
+            let command: Command = command.read().unwrap();
             // The caller's service has told it already.
             if !matches!(command, Command::NoteCallee { .. }) {
                 state.lanes.entry((from, to.unwrap())).or_default().push(Shown(command));

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::inboxes::{self, Deliver, Slack};
+use skein_shared::json::Json;
 use skein_shared::{Code, agent, lockspace, pool, schedules};
 use uuid::Uuid;
 
@@ -66,7 +67,7 @@ pub enum Phase {
 pub enum Next {
     Ask {
         key: EntityKey,
-        command: Value,
+        command: Json,
         changes: bool,
         call: Call,
     },
@@ -124,14 +125,12 @@ pub struct Client {
 }
 
 pub fn ask(key: EntityKey, command: &impl Serialize, call: Call) -> Next {
-    let command = serde_json::to_value(command).expect("a command is plain data");
-    Next::Ask { key, command, changes: true, call }
+    Next::Ask { key, command: Json::of(command), changes: true, call }
 }
 
 /// A question that is asked anew each time.
 pub fn ask_again(key: EntityKey, command: &impl Serialize, call: Call) -> Next {
-    let command = serde_json::to_value(command).expect("a command is plain data");
-    Next::Ask { key, command, changes: false, call }
+    Next::Ask { key, command: Json::of(command), changes: false, call }
 }
 
 fn lock(number: usize) -> String {

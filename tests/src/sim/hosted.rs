@@ -1,6 +1,5 @@
 //! Entities of any kind at the real [`Desk`], with commands and replies as nodes send them to one another.
 
-use serde::Deserialize;
 use serde_json::Value;
 use skein_coordinator::entity::desk::{Begun, Desk, Pending, Settled};
 use skein_coordinator::entity::line::Outcome;
@@ -9,6 +8,7 @@ use skein_coordinator::store::memory::State;
 use skein_coordinator::store::{Batch, Fence, Loaded, Mark, Version};
 use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use std::marker::PhantomData;
@@ -42,7 +42,7 @@ pub struct Back {
 pub struct Asked {
     pub request: Request,
     pub mark: Option<Mark>,
-    pub command: Value,
+    pub command: Json,
     pub way: Way,
 }
 
@@ -147,7 +147,7 @@ impl<E: Entity> Hosted for Host<E> {
     fn take_in(&mut self, asked: Vec<Asked>) -> Vec<Told> {
         let (mut commands, mut refused) = (Vec::new(), Vec::new());
         for Asked { request, mark, command, way } in asked {
-            match E::Command::deserialize(command) {
+            match command.read::<E::Command>() {
                 Ok(command) => commands.push(Pending { request, mark, command, ticket: way }),
                 Err(error) => {
                     let refusal = Refusal::new(Code::InvalidArgument, error.to_string());

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde_json::json;
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::json::Json;
 use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{self, Pool};
 use skein_shared::{Code, Refusal};
@@ -195,9 +196,9 @@ async fn a_delivery_with_a_known_mark_does_nothing() {
     let node = node();
     let key = EntityKey::of(Kind::Pool, &swarm());
     let mark = |sequence| Mark { source: locks(), epoch: skein_shared::fence::Epoch(5), sequence };
-    let create = json!({"create": {
+    let create = Json::from(json!({"create": {
         "by": null, "spec": {"task": "once"}, "target": "pool", "rules": "plain",
-    }});
+    }}));
     let deliver = async |sequences: &[u64]| {
         let commands = sequences.iter().map(|sequence| (mark(*sequence), &create)).collect();
         let outcomes = node.entities.deliver(&key, 0, commands).await;
@@ -217,7 +218,7 @@ async fn a_delivery_with_a_known_mark_does_nothing() {
 async fn what_another_node_has_decided_in_another_life_is_not_taken_in_behind_the_door_either() {
     let node = node();
     let mark = Mark { source: pool(), epoch: skein_shared::fence::Epoch(5), sequence: 1 };
-    let command = serde_json::to_value(acquire("a", "file:///a")).unwrap();
+    let command = Json::of(&acquire("a", "file:///a"));
     let call = remote::Call::<serde_json::Value>::Deliver(vec![(mark, command)]);
     let call = remote::write(&call).unwrap();
     let deliver = async |life: u64| {

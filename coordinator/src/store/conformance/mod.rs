@@ -126,7 +126,7 @@ fn event(number: u64) -> EventRecord {
 }
 
 fn effect(sequence: u64) -> OutboxEffect {
-    let command = json!({"number": sequence});
+    let command = json!({"number": sequence}).into();
     OutboxEffect { sequence, effect: Effect::Entity { key: agent("worker"), command } }
 }
 

@@ -52,7 +52,8 @@ fn put(key: &str, live: bool, body: Value) -> DocumentChange {
 }
 
 fn effect(sequence: u64) -> OutboxEffect {
-    OutboxEffect { sequence, effect: Effect::Entity { key: agent(), command: json!({"n": sequence}) } }
+    let command = json!({"n": sequence}).into();
+    OutboxEffect { sequence, effect: Effect::Entity { key: agent(), command } }
 }
 
 /// Something of every sort: of three effects one is buried, one was taken in, one is to be delivered.

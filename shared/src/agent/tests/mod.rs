@@ -255,15 +255,16 @@ impl World {
     fn deliver(&mut self, effect: Effect) {
         match effect {
             Effect::Entity { key, command } if key == self.fleet.key => {
-                self.fleet.run(serde_json::from_value(command).unwrap()).unwrap();
+                self.fleet.run(command.read().unwrap()).unwrap();
             }
             Effect::Entity { key, command } if key == self.agent.key => {
-                self.agent.run(serde_json::from_value(command).unwrap()).unwrap();
+                self.agent.run(command.read().unwrap()).unwrap();
             }
             Effect::Entity { key, command } if key == self.room.key => {
-                self.room.run(serde_json::from_value(command).unwrap()).unwrap();
+                self.room.run(command.read().unwrap()).unwrap();
             }
             Effect::Entity { key, command } => {
+                let command = command.value();
                 if self.prompt_acks {
                     self.acknowledge(&command);
                 }

@@ -69,7 +69,7 @@ fn a_grant_that_crosses_a_pause_leaves_no_slot_behind() {
     let mut world = World::new(1);
     let Reply::Queued { instance } = world.agent.run(enqueue(Class::Manual)).unwrap() else { panic!() };
     let Some(Effect::Entity { command, .. }) = world.agent.effects.last().cloned() else { panic!() };
-    world.fleet.run(serde_json::from_value(command).unwrap()).unwrap();
+    world.fleet.run(command.read().unwrap()).unwrap();
     assert_eq!(world.busy(), 1);
     world.agent.run(paused(true)).unwrap();
     world.settle();

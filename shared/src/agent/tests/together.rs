@@ -100,7 +100,7 @@ fn a_new_scale_that_crosses_a_grant_leaves_no_slot_behind() {
     world.wait(&sleeper, 1, webhook_filter());
     world.agent.run(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() }).unwrap();
     let Some(Effect::Entity { command, .. }) = world.agent.effects.last().cloned() else { panic!() };
-    world.fleet.run(serde_json::from_value(command).unwrap()).unwrap();
+    world.fleet.run(command.read().unwrap()).unwrap();
     assert_eq!(world.busy(), 1);
     world.agent.run(define(2)).unwrap();
     world.settle();
@@ -137,7 +137,7 @@ fn a_kill_that_crosses_a_grant_leaves_no_slot_behind() {
     world.agent.run(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() }).unwrap();
     let bid = world.agent.effects.last().cloned().unwrap();
     let Effect::Entity { command, .. } = bid else { panic!() };
-    world.fleet.run(serde_json::from_value(command).unwrap()).unwrap();
+    world.fleet.run(command.read().unwrap()).unwrap();
     assert_eq!(world.busy(), 1);
     world.agent.run(Command::Kill { instance: waiter.clone(), reason: "enough".to_owned() }).unwrap();
     world.settle();

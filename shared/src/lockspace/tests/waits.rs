@@ -26,7 +26,8 @@ fn locks_outlast_a_wait() {
     };
     let reply = run(&mut bench, extend(until)).unwrap();
     assert_eq!(reply, Reply::Extended { keys: vec![X.to_owned()] });
-    let told = Effect::Entity { key: reply_to.clone(), command: json!({"locks_extended": {"wait": wait}}) };
+    let command = json!({"locks_extended": {"wait": wait}}).into();
+    let told = Effect::Entity { key: reply_to.clone(), command };
     assert_eq!(bench.effects, std::slice::from_ref(&told));
     bench.advance(Duration::from_secs(7199));
     assert_eq!(code(run(&mut bench, acquire("b", X))), Code::LockHeld);

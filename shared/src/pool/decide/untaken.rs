@@ -1,13 +1,12 @@
 //! What people said or wrote, and the inboxes did not take: whoever waits for an answer gets one all the same.
 
-use serde_json::Value;
-
 use super::Answer;
 use super::mail::{MESSAGE, mailed};
 use crate::code::Refusal;
 use crate::entity::{Ctx, Decision};
 use crate::id::{EntityKey, Kind};
 use crate::inboxes::{Command as Message, Deliver};
+use crate::json::Json;
 use crate::pool::command::{Command, Reply};
 use crate::pool::state::Pool;
 
@@ -33,9 +32,9 @@ impl Pool {
 }
 
 /// What the pool wants to know when an inbox refuses it. Notices of its own are about tasks, which show the same.
-pub(in crate::pool) fn refused(target: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+pub(in crate::pool) fn refused(target: &EntityKey, command: &Json, refusal: &Refusal) -> Option<Command> {
     let command = Some(command).filter(|_| target.kind == Kind::Inboxes)?;
-    let message: Message = serde_json::from_value(command.clone()).ok()?;
+    let message: Message = command.read().ok()?;
     let is_of_people = match &message {
         Message::Hear { .. } => true,
         Message::Deliver(deliver) => deliver.mail.is_some(),

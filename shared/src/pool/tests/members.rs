@@ -106,7 +106,7 @@ fn new_texts_of_a_profile_are_kept_as_versions() {
         panic!("{:?}", swarm.0.effects)
     };
     assert_eq!(key.kind, Kind::Profiles);
-    let changed = &command["changed"];
+    let changed = &command.value()["changed"];
     assert_eq!(changed["texts"], json!({"soulMd": {"text": "brave", "before": "calm"}}));
     assert_eq!((&changed["agent"], &changed["by"]), (&json!(ANN), &json!(ANN)));
 }

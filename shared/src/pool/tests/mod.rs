@@ -127,7 +127,7 @@ impl Swarm {
     /// Commands sent to entities of a kind, by name.
     pub(super) fn sent(&self, kind: Kind) -> Vec<Value> {
         let sent = |effect: &crate::entity::Effect| match effect {
-            crate::entity::Effect::Entity { key, command } if key.kind == kind => Some(command.clone()),
+            crate::entity::Effect::Entity { key, command } if key.kind == kind => Some(command.value()),
             _ => None,
         };
         self.0.effects.iter().filter_map(sent).collect()

@@ -34,8 +34,8 @@ fn full() -> Bench<Inboxes> {
 impl Swarm {
     /// Has the inboxes take what the pool sent them last, and tells the pool what they refuse, as the hosts do.
     fn leave_to(&mut self, inboxes: &mut Bench<Inboxes>) -> Vec<Uuid> {
-        let sent = self.sent(Kind::Inboxes).pop().unwrap();
-        let refusal = inboxes.run(serde_json::from_value(sent.clone()).unwrap()).unwrap_err();
+        let sent = Json::from(self.sent(Kind::Inboxes).pop().unwrap());
+        let refusal = inboxes.run(sent.read().unwrap()).unwrap_err();
         assert_eq!(refusal.code, Code::QueueFull);
         match Pool::refused(&inboxes.key, &sent, &refusal) {
             Some(command) => self.heard(command),

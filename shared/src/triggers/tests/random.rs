@@ -95,7 +95,7 @@ impl Story {
         let mut woken: BTreeMap<Name, Vec<&str>> = BTreeMap::new();
         for effect in &self.bench.effects {
             let Effect::Entity { key, command } = effect else { panic!() };
-            let agent = key.name.clone().unwrap();
+            let (agent, command) = (key.name.clone().unwrap(), command.value());
             if let Some(trigger) = command.get("trigger") {
                 let uuid = |field: &str| serde_json::from_value(trigger[field].clone()).unwrap();
                 let payload = serde_json::from_value(trigger["payload"].clone()).unwrap();

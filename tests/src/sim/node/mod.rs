@@ -29,6 +29,7 @@ use skein_coordinator::store::{Batch, Fence, Mark, OutboxEntry, OutboxPlace, Ver
 use skein_shared::Refusal;
 use skein_shared::entity::{RunnerCommand, Signal};
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -95,7 +96,7 @@ pub struct Wish {
     pub changes: bool,
     /// Whether the client asks the same again if it hears nothing, and then has to get the same answer.
     pub repeated: bool,
-    pub command: Value,
+    pub command: Json,
     pub timeout: Duration,
 }
 
@@ -113,12 +114,12 @@ pub enum Call {
     Ask {
         id: Uuid,
         keep: bool,
-        command: Value,
+        command: Json,
     },
     /// What was decided in this life of the store.
     Deliver {
         run: u64,
-        commands: Vec<(Mark, Value)>,
+        commands: Vec<(Mark, Json)>,
     },
 }
 

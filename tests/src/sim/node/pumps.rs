@@ -13,6 +13,7 @@ use skein_coordinator::store::{Fence, Mark, OutboxEntry, OutboxPlace, StoreError
 use skein_shared::Refusal;
 use skein_shared::entity::{Effect, Entity};
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 
 use super::{Answer, Ask, In, LaneIn, Node, Out, Then};
@@ -210,10 +211,9 @@ impl Node {
         let (due, later) = due(timers, self.clock.time(self.now));
         (self.wakes.ticking, self.wakes.failed, self.wakes.later) = (due.len(), false, later);
         for key in &due {
-            let tick = by_kind!(key.kind, E => serde_json::to_value(E::tick()));
+            let command = by_kind!(key.kind, E => Json::of(&E::tick()));
             let request =
                 Request { id: self.uuid(), timeout: Request::TIMEOUT, keep_reply: false, changes: false };
-            let command = tick.expect("a command is plain data");
             self.post(key, vec![Asked { request, mark: None, command, way: Way::Tick }]);
         }
         if due.is_empty() {

@@ -13,6 +13,7 @@ use skein_coordinator::outbox::lanes::Name;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::{Fence, Mark, OutboxEntry, Version};
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -210,7 +211,7 @@ impl Node {
     pub(super) fn deliver(
         &mut self,
         key: &EntityKey,
-        commands: Vec<(Mark, Value)>,
+        commands: Vec<(Mark, Json)>,
         (turn, lane, entries): (u64, Name, Vec<Arc<OutboxEntry>>),
     ) {
         let to = Gathering::Lane { turn, lane, entries };
@@ -241,7 +242,7 @@ impl Node {
         id
     }
 
-    fn deliver_here(&mut self, key: &EntityKey, commands: Vec<(Mark, Value)>, to: Gathering) {
+    fn deliver_here(&mut self, key: &EntityKey, commands: Vec<(Mark, Json)>, to: Gathering) {
         let gather = self.gather(commands.len(), to);
         let run = self.run;
         let asked = commands.into_iter().enumerate().map(|(place, (mark, command))| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_coordinator::projection::Projection;
 use skein_coordinator::store::conformance::nothing;
 use skein_coordinator::store::redis::shard::Shard;
@@ -89,32 +89,60 @@ async fn building_the_read_side_asks_each_shard_once_for_what_it_has() {
     }
 }
 
+/// A batch that changes fields of the body of the pool's first document.
+fn changing(expected: u64, fields: Value) -> Batch {
+    let head = json!({"n": 0}).into();
+    let body = Some(fields.into());
+    let change = DocumentChange::Put { key: "task/0".to_owned(), live: true, head, body, new: false };
+    Batch { documents: vec![change], ..batch(expected) }
+}
+
+/// Bytes of what was changed of that body.
+async fn changes(connection: &mut MultiplexedConnection) -> usize {
+    let changes = cmd("HSTRLEN").arg(key("changes:pool/default")).arg("task/0").to_owned();
+    changes.query_async(connection).await.unwrap()
+}
+
 /// Each change of a body writes those before it once more, and a document may change for years.
 #[tokio::test]
 async fn what_was_changed_of_a_body_is_put_behind_it_before_it_grows_long() {
     const CHANGE: usize = 100;
+    const FIELDS: u64 = 20;
     let server = Server::start().await.unwrap();
     let mut connection = server.connection().await.unwrap();
     let store = open(&server.url()).await;
     commit(&store, 0).await.unwrap();
     let mut longest = 0;
     for expected in 1..300 {
-        let head = json!({"n": 0}).into();
-        let body = Some(json!({"text": format!("{expected:0CHANGE$}")}).into());
-        let change = DocumentChange::Put { key: "task/0".to_owned(), live: true, head, body, new: false };
-        let batch = Batch { documents: vec![change], ..batch(expected) };
-        store.commit(store.fence(&pool()), batch.into()).await.unwrap();
-        let changes: usize = cmd("HSTRLEN")
-            .arg(key("changes:pool/default"))
-            .arg("task/0")
-            .query_async(&mut connection)
-            .await
-            .unwrap();
-        longest = longest.max(changes);
+        let (first, second) = (format!("f{}", expected % FIELDS), format!("f{}", expected % 7 + FIELDS));
+        let change = changing(expected, json!({first: format!("{expected:0CHANGE$}"), second: expected}));
+        store.commit(store.fence(&pool()), change.into()).await.unwrap();
+        longest = longest.max(changes(&mut connection).await);
     }
     assert!((512..=1024).contains(&longest), "{longest} bytes of changes at most");
     let body: String = connection.hget(key("bodies:pool/default"), "task/0").await.unwrap();
-    assert_eq!(body.lines().count(), 2, "as it was made, and the last change of its one field: {body}");
+    let lines: Vec<&str> = body.lines().collect();
+    let [_, names, values] = lines[..] else { panic!("as it was made, and one change: {body}") };
+    let fields = usize::try_from(FIELDS).unwrap() + 7;
+    assert_eq!([names, values].map(|line| line.split('\t').count()), [fields; 2], "the last change of each");
+}
+
+#[tokio::test]
+async fn a_change_takes_the_place_of_the_last_one_of_the_same_fields() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let of_each = [json!({"state": "a", "at": 1}), json!({"at": 1}), json!({"state": "b"})];
+    let mut lengths = Vec::new();
+    for expected in 1..=12_u64 {
+        let change = of_each[usize::try_from(expected).unwrap() % 3].clone();
+        store.commit(store.fence(&pool()), changing(expected, change).into()).await.unwrap();
+        lengths.push(changes(&mut connection).await);
+    }
+    assert!(lengths[2..].iter().all(|length| *length == lengths[2]), "{lengths:?}");
+    let document = store.document(&pool(), "task/0").await.unwrap().unwrap();
+    assert_eq!(document.body, json!({"text": "do it", "state": "a", "at": 1}), "the last of each counts");
 }
 
 /// What a script reads it holds beside the memory that Redis was given, and an event may have many MiB.

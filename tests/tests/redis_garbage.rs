@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, cmd};
+use redis::{AsyncCommands, Value, cmd};
 use skein_coordinator::alarms::{Alarms, Kind};
 use skein_coordinator::store::conformance::nothing;
 use skein_coordinator::store::redis::lease::Acquired;
@@ -18,7 +18,7 @@ use skein_coordinator::store::{
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
-use skein_tests::redis::Server;
+use skein_tests::redis::{LASTING, Make, Server};
 use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use uuid::Uuid;
 
@@ -311,43 +311,83 @@ async fn timers_come_though_the_marks_of_their_shards_are_gone_or_older_than_the
     assert_eq!(set, 2, "and marks no other");
 }
 
-/// Everything that there is, as it is.
-async fn contents(connection: &mut MultiplexedConnection) -> Vec<(String, Vec<u8>)> {
+/// Everything that there is but the last position: of streams what they hold.
+async fn contents(connection: &mut MultiplexedConnection) -> Vec<(String, Value)> {
     let mut keys: Vec<String> = connection.keys("*").await.unwrap();
+    keys.retain(|key| key != POSITION);
     keys.sort();
     let mut contents = Vec::with_capacity(keys.len());
     for key in keys {
-        let dump: Vec<u8> = cmd("DUMP").arg(&key).query_async(connection).await.unwrap();
-        contents.push((key, dump));
+        let of: String = cmd("TYPE").arg(&key).query_async(connection).await.unwrap();
+        let read = match of.as_str() {
+            "stream" => cmd("XRANGE").arg(&key).arg("-").arg("+").to_owned(),
+            _ => cmd("DUMP").arg(&key).to_owned(),
+        };
+        contents.push((key, read.query_async(connection).await.unwrap()));
     }
     contents
 }
 
+const POSITION: &str = "{skein}:position";
+
+/// The entry is still there, or was taken out again: then only the stream itself knows of it.
 #[tokio::test]
 async fn a_stream_that_another_program_has_put_ahead_is_named_with_what_helps_and_nothing_is_written() {
-    const AHEAD: &str = "99999999999-0";
-    let (server, mut connection) = started().await;
-    for stream in ["events", "outbox"].map(key) {
-        let store = alone(&server).await;
-        let add = cmd("XADD").arg(&stream).arg(AHEAD).arg("scribble").arg(1).to_owned();
-        let _: String = add.query_async(&mut connection).await.unwrap();
-        let before = contents(&mut connection).await;
-        let next = Batch { outbox: sending().outbox, ..batch(1) };
-        let said = refusal(&store, next.clone(), &stream).await;
-        assert!(said.contains("XSETID"), "{said}");
-        assert_eq!(contents(&mut connection).await, before, "{stream}");
+    const AHEAD: u64 = 99_999_999_999;
+    for make in [Make::Redis, Make::Valkey] {
+        let server = Server::start_as(make, LASTING).await.unwrap();
+        let mut connection = server.connection().await.unwrap();
+        for (stream, is_left) in [("events", true), ("events", false), ("outbox", true), ("outbox", false)] {
+            let (stream, store) = (key(stream), alone(&server).await);
+            let ahead = format!("{AHEAD}-0");
+            let add = cmd("XADD").arg(&stream).arg(&ahead).arg("scribble").arg(1).to_owned();
+            let _: String = add.query_async(&mut connection).await.unwrap();
+            if !is_left {
+                let _: i64 = cmd("XDEL").arg(&stream).arg(&ahead).query_async(&mut connection).await.unwrap();
+            }
+            let before = contents(&mut connection).await;
+            let next = Batch { outbox: sending().outbox, ..batch(1) };
+            let said = refusal(&store, next.clone(), &stream).await;
+            assert_eq!(contents(&mut connection).await, before, "{stream}");
 
-        let position: u64 = connection.get("{skein}:position").await.unwrap();
-        let advice = format!("XSETID {stream} {position}-65535");
-        assert!(
-            said.contains(&format!("XRANGE {stream} {} +", position + 1)) && said.contains(&advice),
-            "{said}"
-        );
-        let _: i64 = cmd("XDEL").arg(&stream).arg(AHEAD).query_async(&mut connection).await.unwrap();
-        let mut set = cmd("XSETID");
-        let () =
-            set.arg(&stream).arg(format!("{position}-65535")).query_async(&mut connection).await.unwrap();
-        assert_eq!(store.commit(store.fence(&pool()), next.into()).await, Ok(Version(2)));
+            let position: u64 = connection.get(POSITION).await.unwrap();
+            let (shows, raises) =
+                (format!("XRANGE {stream} {position} +"), format!("INCRBY {POSITION} {}", AHEAD - position));
+            assert!(said.contains(&shows) && said.contains(&raises), "{said}");
+            let _: i64 = cmd("XDEL").arg(&stream).arg(&ahead).query_async(&mut connection).await.unwrap();
+            let _: u64 = connection.incr(POSITION, AHEAD - position).await.unwrap();
+            assert_eq!(store.commit(store.fence(&pool()), next.into()).await, Ok(Version(2)), "{make:?}");
+        }
+    }
+}
+
+/// What another program wrote into a body becomes no value of it when changes are put behind it: the body stays garbage,
+/// for somebody to mend, with all that was changed.
+#[tokio::test]
+async fn what_was_scribbled_into_a_body_is_named_still_when_changes_are_put_behind_it() {
+    let (server, mut connection) = started().await;
+    let bodies = key("bodies:pool/default");
+    for garbage in [
+        "scribble",
+        "{}\nscribble",
+        "{}\n",
+        "{}\n\n",
+        "{}\n#",
+        "{}\n#\"a\"",
+        "{}\n#\"a\"\n",
+        "{}\n#a\n1",
+        "{}\n#\"a\"\t\"b\"\n1",
+        "{}\n#\"a\"\n1\t2",
+        "{}\n#\"a\"\n1\n",
+        "{}\n1\n#\"a\"",
+    ] {
+        let store = alone(&server).await;
+        let () = connection.hset(&bodies, "task/0", garbage).await.unwrap();
+        store.commit(store.fence(&pool()), changing(MANY).into()).await.unwrap();
+        let kept: String = connection.hget(&bodies, "task/0").await.unwrap();
+        assert!(kept.len() > MANY, "{garbage:?} keeps a change from being put behind it");
+        let problem = store.document(&pool(), "task/0").await.unwrap_err();
+        assert!(problem.0.contains(&bodies), "{garbage:?}: {problem}");
     }
 }
 

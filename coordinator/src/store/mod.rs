@@ -3,7 +3,6 @@
 //! Only `entity`, `projection`, `outbox`, `cluster` and `cli/transfer` may touch a store.
 
 pub mod conformance;
-mod lines;
 pub mod memory;
 pub(crate) mod pace;
 mod receipt;

@@ -22,6 +22,13 @@ impl<'a> Fields<'a> {
         serde_json::from_str(object.text()).unwrap_or_default()
     }
 
+    /// The fields of all changes of one object, as one change; nothing if there are none.
+    pub fn of_all(mut changes: impl Iterator<Item = &'a Json>) -> Option<Self> {
+        let mut fields = Self::of(changes.next()?);
+        changes.for_each(|change| fields.follow(Self::of(change)));
+        Some(fields)
+    }
+
     /// All that changes of one object do to it, as one change; nothing if there are none.
     pub fn joined(changes: impl Iterator<Item = &'a Json>) -> Option<Json> {
         let mut changes = changes.peekable();
@@ -29,9 +36,11 @@ impl<'a> Fields<'a> {
         if changes.peek().is_none() {
             return Some(first.clone());
         }
-        let mut fields = Self::of(first);
-        changes.for_each(|change| fields.follow(Self::of(change)));
-        Some(Json::of(&fields))
+        Self::of_all(std::iter::once(first).chain(changes)).map(|fields| Json::of(&fields))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The fields with their values' texts, nulls too.

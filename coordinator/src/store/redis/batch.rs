@@ -7,7 +7,7 @@ use skein_shared::limits;
 use skein_shared::time::Timestamp;
 
 use super::arguments::Arguments;
-use super::body::Documents;
+use super::body::{self, Documents};
 use super::shard::{INHABITED, Keys, POSITION, Shard};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
@@ -73,8 +73,12 @@ impl Prepared {
 
     /// The call of the script, under the fence that it gets.
     pub(super) fn call(&self, script: &str, fence: Fence) -> Cmd {
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(script).arg(self.keys.len());
+        // What stands before the keys, and before the arguments, is little.
+        let mut call = Cmd::with_capacity(
+            self.keys.len() + self.arguments.len() + 8,
+            self.keys.bytes() + self.arguments.bytes() + 256,
+        );
+        call.arg("EVALSHA").arg(script).arg(self.keys.len());
         for key in self.keys.iter() {
             call.arg(key);
         }
@@ -187,11 +191,12 @@ impl<'a> Preparing<'a> {
             arguments.text(document.name());
             document.add_made(arguments);
         }
-        let changed = || documents.each().filter(|document| document.is_changed());
-        arguments.shown(changed().count());
-        for document in changed() {
-            arguments.text(document.name());
-            document.add_changes(arguments);
+        let changed = documents.each().filter_map(|document| Some((document.name(), document.changed()?)));
+        let changed: Vec<_> = changed.collect();
+        arguments.shown(changed.len());
+        for (name, fields) in &changed {
+            arguments.text(name);
+            body::add_changes(fields, arguments);
         }
     }
 

@@ -1,18 +1,21 @@
 //! How the bodies of documents are kept.
 //!
 //! An entity has them in two hashes, under the names of its documents. One has each body as it was made: one JSON object,
-//! in the first line. The other has what was changed since, a JSON object with one field in each line, in order; a null
-//! takes the field away. So a change needs no look at the body, and one command writes those of all documents. When there
-//! are many changes, the script that commits the next one puts the last of each field behind the body (`commit.lua`),
-//! which knows a field by what stands before the tab in its line.
+//! in the first line. The other has what was changed since: two lines for each set of fields that was changed together,
+//! behind a line end each, the first of them a `#` and the names, the second the values, JSON with tabs between; a null
+//! takes the field away. So a change needs no look at the body, one command writes those of all documents, and a change
+//! takes the place of the last one of the very same fields. When there are many changes all the same, the script that
+//! commits the next one puts the last of each field behind the body, as two such lines (`commit.lua`).
 
+use serde::de::Error;
 use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
+use skein_shared::harness::merge;
 use skein_shared::json::{Fields, Json};
 
 use super::arguments::Arguments;
 use super::connection::at;
-use crate::store::{StoreError, lines};
+use crate::store::StoreError;
 
 /// What a batch does to one document, in order. There is something of it.
 #[derive(Clone, Copy)]
@@ -44,22 +47,25 @@ impl<'a> Document<'a, '_> {
         self.head().is_some() && self.beginning().is_some()
     }
 
-    pub(super) fn is_changed(self) -> bool {
-        self.beginning().is_none() && self.0.iter().any(|change| body_of(change).is_some())
-    }
-
     /// Adds the body that is made, as one argument.
     pub(super) fn add_made(self, arguments: &mut Arguments) {
-        let (begun, since) = self.0.split_at(self.beginning().map_or(0, |place| place + 1));
-        arguments.part(begun.last().and_then(|change| body_of(change)).map_or("{}", Json::text));
-        add_lines(since, "\n", arguments);
-        arguments.end();
+        let since = &self.0[self.beginning().unwrap_or_default()..];
+        let bodies = || since.iter().filter_map(|change| body_of(change));
+        match bodies().count() {
+            0 => arguments.text("{}"),
+            // Most are written once, and passed on as they are.
+            1 => bodies().for_each(|body| arguments.text(body.text())),
+            _ => Fields::joined(bodies()).iter().for_each(|body| arguments.text(body.text())),
+        }
     }
 
-    /// Adds what is changed of the body, as one argument.
-    pub(super) fn add_changes(self, arguments: &mut Arguments) {
-        add_lines(self.0, "", arguments);
-        arguments.end();
+    /// What is changed of the body that was there before; nothing if it is left alone, or made anew.
+    pub(super) fn changed(self) -> Option<Fields<'a>> {
+        if self.beginning().is_some() {
+            return None;
+        }
+        let changed = Fields::of_all(self.0.iter().filter_map(|change| body_of(change)))?;
+        (!changed.is_empty()).then_some(changed)
     }
 }
 
@@ -70,19 +76,17 @@ fn body_of(change: &DocumentChange) -> Option<&Json> {
     }
 }
 
-/// A line for each field, the first behind `before`.
-fn add_lines(changes: &[&DocumentChange], mut before: &'static str, arguments: &mut Arguments) {
-    for body in changes.iter().filter_map(|change| body_of(change)) {
-        for (field, value) in Fields::of(body).iter() {
-            arguments.part(before);
-            arguments.part("{");
-            arguments.quoted(field);
-            arguments.part(":\t");
-            arguments.part(value);
-            arguments.part("}");
-            before = "\n";
-        }
+/// Adds what is changed of a body, as one argument.
+pub(super) fn add_changes(changed: &Fields<'_>, arguments: &mut Arguments) {
+    for (place, (name, _)) in changed.iter().enumerate() {
+        arguments.part(if place == 0 { "\n#" } else { "\t" });
+        arguments.quoted(name);
     }
+    for (place, (_, value)) in changed.iter().enumerate() {
+        arguments.part(if place == 0 { "\n" } else { "\t" });
+        arguments.part(value);
+    }
+    arguments.end();
 }
 
 /// What a batch does to documents, those in order of which one is the first that it names.
@@ -103,12 +107,85 @@ impl<'a> Documents<'a> {
 /// A body of its parts, each with the key that has it: as it was made, and what was changed since.
 ///
 /// # Errors
-/// When a line is no JSON.
+/// When a part has something else than what belongs there.
 pub(super) fn read(document: &str, parts: [(&str, Option<&[u8]>); 2]) -> Result<Value, StoreError> {
     let mut body = Map::new();
-    for (key, lines) in parts {
-        lines::merge_into(&mut body, lines.unwrap_or_default())
-            .map_err(|error| at(key, &format!("the body of `{document}` is no JSON: {error}")))?;
+    for (key, part) in parts {
+        merge_part(&mut body, part.unwrap_or_default())
+            .map_err(|problem| at(key, &format!("the body of `{document}` is none: {problem}")))?;
     }
     Ok(Value::Object(body))
+}
+
+/// Merges a part into a body: an object, or nothing, in the first line, and then changes.
+fn merge_part(body: &mut Map<String, Value>, part: &[u8]) -> serde_json::Result<()> {
+    let part = std::str::from_utf8(part).map_err(serde_json::Error::custom)?;
+    let mut lines = part.split('\n');
+    let made = lines.next().filter(|made| !made.is_empty());
+    if let Some(made) = made {
+        merge(body, serde_json::from_str(made)?);
+    }
+    while let Some(names) = lines.next() {
+        let names =
+            names.strip_prefix('#').ok_or_else(|| serde_json::Error::custom("a line without names"))?;
+        let values = lines.next().ok_or_else(|| serde_json::Error::custom("names without values"))?;
+        merge(body, Value::Object(change(names, values)?));
+    }
+    Ok(())
+}
+
+/// What two lines change.
+fn change(names: &str, values: &str) -> serde_json::Result<Map<String, Value>> {
+    if names.split('\t').count() != values.split('\t').count() {
+        return Err(serde_json::Error::custom("names and values that do not go together"));
+    }
+    let fields = names.split('\t').zip(values.split('\t'));
+    fields.map(|(name, value)| Ok((serde_json::from_str(name)?, serde_json::from_str(value)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read_of(made: &str, changes: &str) -> Result<Value, StoreError> {
+        read("task/1", [("bodies", Some(made.as_bytes())), ("changes", Some(changes.as_bytes()))])
+    }
+
+    #[test]
+    fn what_is_changed_is_read_as_it_was_written() {
+        let changed = json!({"a\"\t\n#": "x\t\n#y", "b": null, "": [1, {"c": 2}]});
+        let changed = Json::of(&changed);
+        let mut arguments = Arguments::default();
+        add_changes(&Fields::of(&changed), &mut arguments);
+        let changes = std::str::from_utf8(arguments.iter().next().unwrap()).unwrap();
+        assert_eq!(changes.matches('\n').count(), 2, "{changes}");
+        let body = read_of(r#"{"b":1,"d":true}"#, changes).unwrap();
+        assert_eq!(body, json!({"a\"\t\n#": "x\t\n#y", "": [1, {"c": 2}], "d": true}));
+        let again = read_of(r#"{"b":1}"#, &format!("{changes}\n#\"b\"\n3")).unwrap();
+        assert_eq!(again["b"], 3, "what comes later counts");
+    }
+
+    #[test]
+    fn what_is_no_change_is_named_with_the_key_that_has_it() {
+        for garbage in [
+            "\n",
+            "\n#",
+            "\n#\"a\"",
+            "\n#\"a\"\n",
+            "\n\"a\"\n1",
+            "\n#a\n1",
+            "\n#\"a\"\t\"b\"\n1",
+            "\n#\"a\"\n1\n",
+        ] {
+            let StoreError(told) = read_of("{}", garbage).unwrap_err();
+            assert!(told.contains("changes") && told.contains("`task/1`"), "{garbage:?}: {told}");
+            let StoreError(told) = read_of(&format!("{{}}{garbage}"), "").unwrap_err();
+            assert!(told.contains("bodies"), "{garbage:?}: {told}");
+        }
+        for garbage in ["scribble", "{}{}"] {
+            assert!(read_of(garbage, "").is_err(), "{garbage}");
+        }
+    }
 }

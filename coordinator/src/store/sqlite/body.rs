@@ -7,10 +7,10 @@ use rusqlite::Row;
 use rusqlite::types::Type;
 use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
+use skein_shared::harness::merge;
 use skein_shared::json::{Fields, Json};
 
 use super::journal::Change;
-use crate::store::lines;
 
 /// The body as one object.
 ///
@@ -18,8 +18,12 @@ use crate::store::lines;
 /// When a line is no JSON.
 pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Value> {
     let mut body = Map::new();
-    lines::merge_into(&mut body, row.get_ref(column)?.as_str()?.as_bytes())
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into()))?;
+    let lines = row.get_ref(column)?.as_str()?.split('\n');
+    for line in lines.filter(|line| !line.is_empty()) {
+        let change = serde_json::from_str(line)
+            .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into()))?;
+        merge(&mut body, change);
+    }
     Ok(Value::Object(body))
 }
 

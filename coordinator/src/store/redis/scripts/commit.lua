@@ -6,7 +6,7 @@
 -- effects, or nothing; 9 the entity's name; 10 how many documents are put; of each its name and its head, which begins
 -- with `1` where it is live and with `0` where it is archived; then how many are deleted, and their names; then how many
 -- bodies are made; of each its document's name, and the body; then how many are changed; of each its document's name, and
--- the lines that are added; then how many blobs are to be kept; of each the number of the key of its chunks, how many they
+-- the two lines of what is changed, each behind a line end (`body.rs`); then how many blobs are to be kept; of each the number of the key of its chunks, how many they
 -- are, their bytes, and its id; then the operations: how many arguments, command, number of the key, arguments.
 local expected = tonumber(ARGV[4])
 local entity = redis.pcall('HMGET', KEYS[2], 'version', 'batch', 'sequence')
@@ -90,54 +90,78 @@ for list = 4, 6 do
   end
 end
 
--- The bodies whose changes are looked for: those that are changed, and then those that are made, where some may be left.
-local touched = {}
+-- What was changed before of the bodies that are changed, and whose changes are gone.
+local touched, gone = {}, {}
 for i = 1, changed do
   touched[i] = ARGV[changes + i * 2 - 2]
 end
 for i = 1, made do
-  touched[changed + i] = ARGV[bodies + i * 2 - 2]
+  gone[i] = ARGV[bodies + i * 2 - 2]
 end
 local before
 before, found = fields_of(KEYS[9], touched)
-found = found or (deletes > 0 and garbage(KEYS[9], 'h')) or (made + deletes > 0 and garbage(KEYS[8], 'h'))
+found = found or (made + deletes > 0 and (garbage(KEYS[8], 'h') or (changed == 0 and garbage(KEYS[9], 'h'))))
 if found then
   return found
 end
 
 -- Bytes of changes to a body beyond which they are put behind it: each change writes those before it once more.
 local many = 1024
--- A body with the last change of each of its fields behind it.
-local function folded(body, lines)
-  local first, others = string.match(body or '{}', '^([^\n]*)\n?(.*)$')
-  local fields, places = { first }, {}
-  for line in string.gmatch(others .. '\n' .. lines, '[^\n]+') do
-    local field = string.match(line, '^(.-):\t') or line
-    places[field] = places[field] or #fields + 1
-    fields[places[field]] = line
+-- Changes without the one of the very fields that another one names, which takes its place. There is one at most.
+local function without(lines, change)
+  local names = string.sub(change, 1, string.find(change, '\n', 2, true))
+  local first, last = string.find(lines, names, 1, true)
+  if not first then
+    return lines
   end
-  return table.concat(fields, '\n')
+  return string.sub(lines, 1, first - 1) .. string.sub(lines, string.find(lines, '\n', last + 1, true) or #lines + 1)
 end
--- What is written of bodies that are changed, and whose changes are gone.
-local refolded, longer, gone = {}, {}, {}
-for i, name in ipairs(touched) do
-  local lines = i <= changed and ARGV[changes + i * 2 - 1]
-  if lines and before[i] then
-    lines = before[i] .. '\n' .. lines
+local function parts_of(line)
+  local parts = {}
+  for part in string.gmatch(line .. '\t', '([^\t]*)\t') do
+    parts[#parts + 1] = part
   end
-  local is_long = lines and #lines > many
-  if is_long then
+  return parts
+end
+-- A body with the last change of each of its fields behind it. What is no change stays as it is, and where it is: whoever
+-- reads the body names it.
+local function folded(body, lines)
+  local first, others = string.match(body or '{}', '^([^\n]*)(.*)$')
+  others = others .. lines
+  local names, values, places, length = {}, {}, {}, 0
+  for those, of_those in string.gmatch(others, '\n#([^\n]*)\n([^\n]*)') do
+    local fields, new = parts_of(those), parts_of(of_those)
+    if #fields ~= #new then
+      return first .. others
+    end
+    for i, field in ipairs(fields) do
+      places[field] = places[field] or #names + 1
+      names[places[field]], values[places[field]] = field, new[i]
+    end
+    length = length + #those + #of_those + 3
+  end
+  if length ~= #others then
+    return first .. others
+  end
+  return first .. '\n#' .. table.concat(names, '\t') .. '\n' .. table.concat(values, '\t')
+end
+-- What is written of bodies that are changed.
+local refolded, longer = {}, {}
+for i, name in ipairs(touched) do
+  local lines = ARGV[changes + i * 2 - 1]
+  if before[i] then
+    lines = without(before[i], lines) .. lines
+  end
+  if #lines <= many then
+    longer[#longer + 1] = name
+    longer[#longer + 1] = lines
+  else
     local body = redis.pcall('HGET', KEYS[8], name)
     if type(body) == 'table' then
       return garbage(KEYS[8], 'h')
     end
     refolded[#refolded + 1] = name
     refolded[#refolded + 1] = folded(body, lines)
-  elseif lines then
-    longer[#longer + 1] = name
-    longer[#longer + 1] = lines
-  end
-  if before[i] and (is_long or not lines) then
     gone[#gone + 1] = name
   end
 end
@@ -164,43 +188,50 @@ if type(number) == 'table' then
 end
 local position = string.format('%.0f', number)
 
--- A stream takes nothing that is not behind every id that it ever had, so one that is ahead takes no batch. That it
--- is is found before anything else is written: of the outbox by its last id, of the events by adding them first, for an
--- outbox is short, and what is asked of a stream comes with the whole of two of its entries.
-local function is_ahead(stream)
-  local about = redis.pcall('XINFO', 'STREAM', stream)
+-- A stream takes nothing that is not behind every id that it ever had, so one that is ahead takes no batch. To ask it for
+-- its last id brings two of its entries whole, so that shows when it is written to: first of all, so that what was
+-- written until then is taken back, but for the position, which is used up.
+local function ahead(stream)
+  local about, last = redis.call('XINFO', 'STREAM', stream), nil
   for i = 1, #about, 2 do
     if about[i] == 'last-generated-id' then
-      return tonumber(string.match(about[i + 1], '^%d+')) >= number
+      last = tonumber(string.match(about[i + 1], '^%d+'))
     end
   end
-  return false
-end
-local function ahead(stream)
-  local last = string.format('%.0f', redis.call('DECR', KEYS[3]))
   return {
-    'GARBAGE', stream, 'its last id is ahead of the last position, ' .. last,
-    'if what XRANGE ' .. stream .. ' ' .. position .. ' + shows is not of Skein, take it out (XDEL) and then say XSETID ' ..
-      stream .. ' ' .. last .. '-65535; if it is, raise ' .. KEYS[3] .. ' (INCRBY) beyond it'
+    'GARBAGE', stream, 'its last id is ahead of the last position, ' .. position,
+    'take out (XDEL) what XRANGE ' .. stream .. ' ' .. position .. ' + shows if it is not of Skein, and then raise the ' ..
+      'position with INCRBY ' .. KEYS[3] .. ' ' .. string.format('%.0f', last - number)
   }
 end
 
 -- The operations begin here, and those on streams are the first.
 local at = kept + 1 + tonumber(ARGV[kept]) * 4
-local behind = ARGV[at + 1] == 'EVENTS' and at + 3 + tonumber(ARGV[at]) or at
-if ARGV[behind + 1] == 'EFFECT' and is_ahead(KEYS[tonumber(ARGV[behind + 2])]) then
-  return ahead(KEYS[tonumber(ARGV[behind + 2])])
-end
 -- The batch's events: the key of the stream; key of the entity's history, events.
-if behind > at then
-  local stream = KEYS[tonumber(ARGV[at + 2])]
-  local added = redis.pcall('XADD', stream, position .. '-0',
+local events, history
+if ARGV[at + 1] == 'EVENTS' then
+  events, history = KEYS[tonumber(ARGV[at + 2])], KEYS[tonumber(ARGV[at + 3])]
+  local added = redis.pcall('XADD', events, position .. '-0',
     'entity', ARGV[9], 'version', expected + 1, 'at', ARGV[7], 'events', ARGV[at + 4])
   if type(added) == 'table' then
-    return ahead(stream)
+    return ahead(events)
   end
-  redis.call('ZADD', KEYS[tonumber(ARGV[at + 3])], expected + 1, position)
-  at = behind
+  redis.call('ZADD', history, expected + 1, position)
+  at = at + 3 + tonumber(ARGV[at])
+end
+-- Its effects: of each the key of the outbox; its place in the batch, sequence, effect. Where one is refused it is the first.
+while ARGV[at + 1] == 'EFFECT' do
+  local outbox = KEYS[tonumber(ARGV[at + 2])]
+  local added = redis.pcall('XADD', outbox, position .. '-' .. ARGV[at + 3],
+    'source', ARGV[9], 'epoch', ARGV[2], 'sequence', ARGV[at + 4], 'at', ARGV[7], 'effect', ARGV[at + 5])
+  if type(added) == 'table' then
+    if events then
+      redis.call('XDEL', events, position .. '-0')
+      redis.call('ZREM', history, position)
+    end
+    return ahead(outbox)
+  end
+  at = at + 3 + tonumber(ARGV[at])
 end
 
 -- Lua passes on some thousands of arguments at most.
@@ -211,11 +242,6 @@ local function in_parts(command, key, members, first, last)
 end
 
 local perform = {
-  -- One effect: the key of the outbox; its place in the batch, sequence, effect.
-  EFFECT = function(outbox, place, number, effect)
-    redis.call('XADD', outbox, position .. '-' .. place,
-      'source', ARGV[9], 'epoch', ARGV[2], 'sequence', number, 'at', ARGV[7], 'effect', effect)
-  end,
   -- A mark, unless it lies behind the stored one: the key of the entity's marks; key of their ages, member there,
   -- source, epoch, sequence.
   MARK = function(marks, ages, member, source, epoch, number)

@@ -1,6 +1,5 @@
 //! `skein-runner` as a process of its own beside `skein up --no-runner`.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,15 +8,16 @@ use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_tests::cluster::{Cluster, Status};
 use skein_tests::mcp::Client;
+use skein_tests::ports;
 use skein_tests::process::{Signal, signal};
 use skein_tests::runner::{Place, terminate};
 use skein_tests::up::{Folder, Up};
 use skein_tests::webhook;
 use tokio::process::Child;
 
-/// An address that was free a moment ago, for a node that has to come back to it.
+/// A free address, for a node that has to come back to it.
 fn free_address() -> Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+    Ok(format!("127.0.0.1:{}", ports::free()?))
 }
 
 #[tokio::test]

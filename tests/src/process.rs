@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 pub use rustix::process::Signal;
 
-/// How long a process may take to stand still.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a process may take to stand still on a busy machine, whose disk some of its threads may wait for.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a process: nothing tells that it stands still.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -45,12 +45,9 @@ pub fn thaw(id: u32) -> Result<()> {
     signal(id, Signal::CONT)
 }
 
-/// Whether none of its threads runs: one that waits for the disk stops only when it has its answer.
+/// Whether none of its threads runs: one that waits for the disk stops only when it has its answer. One that has ended since
+/// it was listed is not on the next list.
 fn stands_still(id: u32) -> Result<bool> {
-    for thread in Process::new(id.cast_signed())?.tasks()? {
-        if thread?.stat()?.state != 'T' {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let mut threads = Process::new(id.cast_signed())?.tasks()?;
+    Ok(threads.all(|thread| thread.and_then(|thread| thread.stat()).is_ok_and(|stat| stat.state == 'T')))
 }

@@ -17,7 +17,7 @@ const START: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How long several servers may take to find one another, and to choose a primary.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Settings of a server that flushes each write before it answers: it loses nothing that it acknowledged.
 pub const LASTING: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
@@ -42,6 +42,17 @@ pub async fn until(what: &str, look: impl AsyncFn() -> Result<bool>) -> Result<(
         bail!("{what}: not in time ({last:?})");
     }
     Ok(())
+}
+
+/// A connection that waits for its answers: by itself it would give one up after half a second.
+///
+/// # Errors
+/// When the server does not take it.
+pub async fn connect(url: &str) -> Result<redis::aio::MultiplexedConnection> {
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(START))
+        .set_response_timeout(Some(START));
+    Ok(redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&patient).await?)
 }
 
 /// Whose server it is.
@@ -160,10 +171,7 @@ impl Server {
     /// # Errors
     /// When the server does not take it.
     pub async fn connection(&self) -> Result<redis::aio::MultiplexedConnection> {
-        let patient = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(START))
-            .set_response_timeout(Some(START));
-        Ok(redis::Client::open(self.url())?.get_multiplexed_async_connection_with_config(&patient).await?)
+        connect(&self.url()).await
     }
 
     /// Another server, in memory too, that follows this one over a link. Returns once it has everything.

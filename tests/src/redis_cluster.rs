@@ -10,6 +10,9 @@ use crate::redis::{LASTING, Server, until};
 const SLOTS: u16 = 16_384;
 const PRIMARIES: u16 = 3;
 const REPLICAS: usize = 2;
+/// For how long a node has to be silent for the others to take it for dead, in milliseconds: one that waits for a processor
+/// is not.
+const SILENCE: &str = "5000";
 /// A key of a store, as good as any other.
 const KEY: &str = "{skein}:cluster";
 
@@ -171,7 +174,7 @@ impl Node {
         let mut settings = LASTING.to_vec();
         settings.extend(["--bind", "127.0.0.1", "--port", &own]);
         settings.extend(["--cluster-enabled", "yes", "--cluster-port", &own_bus]);
-        settings.extend(["--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"]);
+        settings.extend(["--cluster-node-timeout", SILENCE, "--repl-diskless-sync-delay", "0"]);
         settings.extend(["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"]);
         Ok(Self { server: Server::start_with(&settings).await?, port, bus })
     }

@@ -8,10 +8,13 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::ports;
-use crate::redis::{LASTING, Server, until};
+use crate::redis::{LASTING, Server, connect, until};
 
 /// The name under which the sentinel watches them.
 const NAME: &str = "main";
+/// For how long it has to hear nothing of a server to take it for dead, in milliseconds: one that waits for a processor is
+/// not.
+const SILENCE: u32 = 5000;
 
 /// Three servers and the sentinel that watches them. All end when dropped.
 pub struct Watched {
@@ -113,15 +116,14 @@ impl Watched {
     }
 
     async fn connection(&self) -> Result<redis::aio::MultiplexedConnection> {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.sentinel))?;
-        Ok(client.get_multiplexed_async_connection().await?)
+        connect(&format!("redis://127.0.0.1:{}/", self.sentinel)).await
     }
 }
 
 fn watch(folder: &TempDir, port: u16, primary: u16) -> Result<Child> {
     let settings = format!(
         "port {port}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {primary} 1\n\
-         sentinel down-after-milliseconds {NAME} 1000\nsentinel failover-timeout {NAME} 5000\n"
+         sentinel down-after-milliseconds {NAME} {SILENCE}\nsentinel failover-timeout {NAME} 5000\n"
     );
     let path = folder.path().join("sentinel.conf");
     std::fs::write(&path, settings)?;

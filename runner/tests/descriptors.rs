@@ -14,7 +14,7 @@ use skein_runner::container::tree::Process;
 use skein_runner::container::{Engine, Handle};
 use spec::spec;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn engine() -> ProcessEngine {
     let launcher = vec![env!("CARGO_BIN_EXE_skein-runner").into(), "exec-agent".into()];

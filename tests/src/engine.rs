@@ -15,7 +15,7 @@ use crate::process::{Signal, signal};
 use crate::up::{Folder, binary};
 
 /// Longest that anything may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// `/proc` and logs announce nothing, so they are looked at this often.
 const LOOK: Duration = Duration::from_millis(5);
 const PROGRAMS: [&str; 10] = ["cat", "dd", "env", "head", "id", "ls", "setsid", "sh", "sleep", "yes"];

@@ -17,7 +17,7 @@ use crate::up::{Folder, Up};
 use crate::webhook;
 
 /// Longest that anything may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// `/proc`, files and lists announce nothing, so they are looked at this often.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -36,8 +36,7 @@ impl Stage {
     /// # Errors
     /// When the folder cannot be written to.
     pub fn new(slots: u32) -> Result<Self> {
-        let settings =
-            format!("[runner]\nslots = {slots}\n\n[limits]\ndrain = \"5s\"\n\n{}", webhook::configuration());
+        let settings = format!("[runner]\nslots = {slots}\n\n{}", webhook::configuration());
         let folder = Folder::new()?.configured(&settings)?;
         let agents = Agents::new(folder.path())?;
         Ok(Self { agents, folder: Some(folder), up: None, contained: false })

@@ -14,7 +14,7 @@ use crate::process::{self, Signal};
 use crate::program::{Ground, Program};
 
 /// How long a start may take on a busy machine. It ends as soon as the node is ready.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(120);
 
 /// How often to look for what no event tells.
 const LOOK: Duration = Duration::from_millis(20);

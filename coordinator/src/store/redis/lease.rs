@@ -138,6 +138,8 @@ impl Leases {
         let begun = Instant::now();
         let mut told = false;
         loop {
+            // Before it was asked: this process may stand still once it is answered.
+            let waited = begun.elapsed();
             let mut fences = Vec::with_capacity(all.len());
             let mut holder = None;
             // The first decides: two that begin at one time must not get half of the shards each.
@@ -158,7 +160,7 @@ impl Leases {
                 }
             }
             let Some((owner, address, ends_in)) = holder else { return Ok(fences) };
-            if begun.elapsed() > ttl * 2 {
+            if waited > ttl * 2 {
                 return Err(StoreError(format!(
                     "another coordinator ({owner}{}{address}) has this store and keeps renewing its leases; stop it, or use \
                      another database of Redis",

@@ -17,8 +17,10 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-const LEASE: Duration = Duration::from_secs(2);
-const LIMIT: Duration = Duration::from_secs(60);
+/// Nothing is renewed while entities are waited for. What is left after that is enough for a node, and a Redis, that wait for
+/// a processor.
+const LEASE: Duration = Duration::from_secs(8);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Leave at once, or never.
 struct Guests {

@@ -40,7 +40,8 @@ async fn wants_a_replica(primary: &Server) {
 fn replicated(primary: &Server, alarms: &Alarms) -> Options {
     Options {
         durability: Durability::Replicated,
-        answer: Duration::from_secs(2),
+        // Half of it is the replica's: longer than one takes that waits for a processor.
+        answer: Duration::from_secs(10),
         alarms: alarms.clone(),
         ..options(&primary.url())
     }

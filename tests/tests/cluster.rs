@@ -23,10 +23,17 @@ const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
 const LEASE: Duration = Duration::from_secs(4);
 /// What a takeover may take beyond the lease.
 const TAKEOVER: Duration = Duration::from_secs(2);
+/// A lease that ends in no test, also on a busy machine: whoever waits for its end is noticed.
+const LONG: &str = "lease = \"20s\"\nsettle = \"1s\"";
+const LONG_LEASE: Duration = Duration::from_secs(20);
 
 /// Three nodes that have shared the shards.
 async fn three() -> Result<(Cluster, [Up; 3])> {
-    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    three_with(SETTINGS).await
+}
+
+async fn three_with(settings: &str) -> Result<(Cluster, [Up; 3])> {
+    let (cluster, first) = Cluster::start(settings).await?;
     let nodes = [first, cluster.join().await?, cluster.join().await?];
     shared(&nodes[0], &[&nodes[0], &nodes[1], &nodes[2]]).await?;
     Ok((cluster, nodes))
@@ -90,13 +97,15 @@ async fn listed(node: &Up) -> Result<BTreeSet<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_another() -> Result<()> {
     let (_cluster, nodes) = three().await?;
-    let status: Value = serde_json::from_str(&nodes[0].skein(&["cluster", "status", "--json"]).await?)?;
     let tells =
         |node: &Value| node["lag"]["oldest_effect_ms"].is_u64() && node["lag"]["unlisted_commits"].is_u64();
-    ensure!(
-        status["nodes"].as_array().is_some_and(|all| all.len() == 3 && all.iter().all(tells)),
-        "{status}"
-    );
+    // One that takes more than a second to say it is shown without.
+    let all_tell = async || {
+        let status: Value = serde_json::from_str(&nodes[0].skein(&["cluster", "status", "--json"]).await?)?;
+        let all = status["nodes"].as_array().is_some_and(|all| all.len() == 3 && all.iter().all(tells));
+        Ok(all.then_some(status))
+    };
+    let status = nodes[0].until("all nodes say how far they are", all_tell).await?;
     ensure!(status["generation"]["run"].as_str().is_some_and(|run| run.len() == 40), "{status}");
     let all = status["nodes"].as_array().context("no nodes")?;
     ensure!(all.iter().all(|node| node["format"] == json!(FORMAT)), "{status}");
@@ -144,18 +153,36 @@ async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_
     Ok(())
 }
 
-/// How often documents were read from the store since it began.
-async fn documents_read(cluster: &Cluster) -> Result<u64> {
+/// Commands that are noted: more than nodes send in a test, of which most look at the leases.
+const NOTED: u32 = 1_000_000;
+
+/// Has the store note each command from now on.
+async fn note_commands(cluster: &Cluster) -> Result<()> {
     let mut redis = cluster.server.connection().await?;
-    let numbers: String = redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await?;
-    let line = numbers.lines().find_map(|line| line.strip_prefix("cmdstat_hgetall:calls="));
-    Ok(line.and_then(|line| line.split(',').next()).unwrap_or("0").parse()?)
+    for (setting, value) in [("slowlog-max-len", NOTED), ("slowlog-log-slower-than", 0)] {
+        redis::cmd("CONFIG").arg("SET").arg(setting).arg(value).exec_async(&mut redis).await?;
+    }
+    Ok(redis::cmd("SLOWLOG").arg("RESET").exec_async(&mut redis).await?)
+}
+
+/// How often bodies of documents were read from the store since it notes each command.
+async fn bodies_read(cluster: &Cluster) -> Result<usize> {
+    // Its number, when it was, how long it took, the command, and who sent it.
+    type Noted = (u64, u64, u64, Vec<Vec<u8>>, String, String);
+    let mut redis = cluster.server.connection().await?;
+    let noted: Vec<Noted> = redis::cmd("SLOWLOG").arg("GET").arg(NOTED).query_async(&mut redis).await?;
+    let reads_bodies = |words: &[Vec<u8>]| {
+        let word =
+            |place: usize| String::from_utf8_lossy(words.get(place).map(Vec::as_slice).unwrap_or_default());
+        word(0) == "HMGET" && word(1).contains(":bodies:")
+    };
+    Ok(noted.iter().filter(|(_, _, _, words, _, _)| reads_bodies(words)).count())
 }
 
 /// The owner gives them along with its answer, as they are after the change, and knows the words of what is finished.
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_through_another_node_are_shown_and_remembered_without_a_read_of_the_store() -> Result<()> {
-    const ROUNDS: u64 = 20;
+    const ROUNDS: usize = 20;
     let (cluster, nodes) = three().await?;
     let far = &nodes[(owner_of_the_pool(&nodes).await? + 1) % nodes.len()];
     let lena = agent(far, &far.token("worker", "lena").await?, "lena").await?;
@@ -166,12 +193,12 @@ async fn changes_through_another_node_are_shown_and_remembered_without_a_read_of
     // A read side that was given the pool just now reads it from the store, until it is where its entity is.
     count(&lena, "flock first").await?;
     far.until("the read side is there", async || remembered("flock first").await).await?;
-    let before = documents_read(&cluster).await?;
+    note_commands(&cluster).await?;
     for round in 0..ROUNDS {
         count(&lena, &format!("flock {round}")).await?;
     }
-    let read = documents_read(&cluster).await? - before;
-    ensure!(read < ROUNDS, "{read} documents were read in {ROUNDS} rounds");
+    let read = bodies_read(&cluster).await?;
+    ensure!(read < ROUNDS, "bodies of documents were read {read} times in {ROUNDS} rounds");
     far.until("the task is remembered with its words", async || remembered("flock 1").await).await
 }
 
@@ -264,13 +291,16 @@ async fn a_node_that_wakes_up_after_its_lease_writes_nothing_and_serves_again() 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_clients_give_up_while_its_owner_stands_still_does_not_happen() -> Result<()> {
     const GIVEN_UP: usize = 20;
-    let (_cluster, nodes) = three().await?;
+    // By then each request has come to the node, also if that waits for a processor; and the other one has not yet failed to
+    // answer a probe.
+    const PATIENCE: Duration = Duration::from_millis(1500);
+    let (_cluster, nodes) = three_with(LONG).await?;
     let frozen = owner_of_the_pool(&nodes).await?;
     let awake = &nodes[(frozen + 1) % 3];
     let lena = agent(awake, &awake.token("worker", "lena").await?, "lena").await?;
     let unwanted = |number: usize| {
         let call = json!({"name": "send-task", "arguments": {"task": format!("unwanted {number}")}});
-        lena.written("tools/call", call).timeout(Duration::from_millis(300)).send()
+        lena.written("tools/call", call).timeout(PATIENCE).send()
     };
     nodes[frozen].freeze().await?;
     for answer in futures::future::join_all((0..GIVEN_UP).map(unwanted)).await {
@@ -288,7 +318,7 @@ async fn what_clients_give_up_while_its_owner_stands_still_does_not_happen() -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickly() -> Result<()> {
-    let (cluster, nodes) = three().await?;
+    let (cluster, nodes) = three_with(LONG).await?;
     let token = nodes[0].token("worker", "lena").await?;
     let lena = agent(&nodes[0], &token, "lena").await?;
     let [first, second, third] = nodes;
@@ -315,7 +345,7 @@ async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickl
         slowest = slowest.max(asked.elapsed());
     }
     leaving.await??;
-    ensure!(slowest < LEASE / 2, "a write waited for {slowest:?}");
+    ensure!(slowest < LONG_LEASE / 2, "a write waited for {slowest:?}");
     ensure!(began.elapsed() < LEASE * 4, "the drain took {:?}", began.elapsed());
     shared(&first, &[&first]).await?;
     drop(cluster);
@@ -378,7 +408,7 @@ async fn a_peer_that_is_cut_off_without_a_word_is_an_alarm_until_it_is_heard_aga
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_joins_takes_its_share_and_one_that_crashed_is_back_at_once() -> Result<()> {
-    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let (cluster, first) = Cluster::start(LONG).await?;
     shared(&first, &[&first]).await?;
     let second = cluster.join().await?;
     shared(&first, &[&first, &second]).await?;
@@ -390,7 +420,7 @@ async fn a_node_that_joins_takes_its_share_and_one_that_crashed_is_back_at_once(
     shared(&second, &[&first, &second]).await?;
     let numbers = reqwest::get(second.mcp.replace("/mcp", "/metrics")).await?.text().await?;
     ensure!(numbers.contains("skein_cluster_nodes 2"), "{numbers}");
-    ensure!(back.elapsed() < LEASE + TAKEOVER * 3, "it was back after {:?}", back.elapsed());
+    ensure!(back.elapsed() < LONG_LEASE, "it was back after {:?}", back.elapsed());
     Ok(())
 }
 

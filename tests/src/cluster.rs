@@ -1,5 +1,6 @@
 //! Several coordinators over one private Redis.
 
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -214,9 +215,10 @@ impl Status {
         alarms.map(|alarm| (text(&alarm["kind"]), text(&alarm["problem"]))).collect()
     }
 
-    /// The nodes with their shards and epochs, as they were told.
-    pub fn nodes(&self) -> &Value {
-        &self.0["nodes"]
+    /// The shards of each node with their epochs, by its address.
+    pub fn epochs(&self) -> BTreeMap<&str, &Value> {
+        let nodes = self.0["nodes"].as_array().into_iter().flatten();
+        nodes.map(|node| (node["address"].as_str().unwrap_or_default(), &node["shards"])).collect()
     }
 
     /// How many shards each node has, by its address.

@@ -319,7 +319,8 @@ async fn owner_of_agents_alone(nodes: &[Up], agents: &[String]) -> Result<usize>
 /// From its death on, and until its agents have been brought in elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_all_misses_no_agent_of_a_dead_coordinator_without_saying_so() -> Result<()> {
-    let (cluster, first) = Cluster::start("lease = \"4s\"\nsettle = \"1s\"").await?;
+    // The command is there before its end, also if it waits for a processor.
+    let (cluster, first) = Cluster::start("lease = \"12s\"\nsettle = \"1s\"").await?;
     let mut nodes = vec![first, cluster.join().await?, cluster.join().await?];
     let place = Place::new("far")?;
     let names: Vec<String> = (0..24).map(|number| format!("idle-{number}")).collect();

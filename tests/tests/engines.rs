@@ -104,8 +104,13 @@ async fn start_daemon(bed: &mut Bed, then: &str) -> Result<(Handle, impl Fn() ->
 }
 
 fn sleeps(process: &Process, time: &str) -> bool {
+    words(process) == format!("sleep {time} ")
+}
+
+/// The command line of a process, with a space behind each word.
+fn words(process: &Process) -> String {
     let words = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-    words == format!("sleep\0{time}\0").as_bytes()
+    String::from_utf8_lossy(&words).replace('\0', " ")
 }
 
 async fn a_daemon_is_frozen_and_killed_with_the_instance(kind: Kind) -> Result<()> {
@@ -222,18 +227,20 @@ fn shell(bed: &Bed, script: &str) -> Exec {
 async fn the_runners_own_program_runs_inside_beside_the_first_process(kind: Kind) -> Result<()> {
     let mut bed = Bed::new(kind).await?;
     let handle = bed.start("a-1", "echo up; sleep 1000; true").await?;
-    bed.until("it has its child", || bed.tree("a-1").len() >= 2).await?;
-    let before = bed.tree("a-1").len();
+    let has_its_child = || bed.tree("a-1").iter().any(|process| sleeps(process, "1000"));
+    bed.until("it has its child", has_its_child).await?;
     let done = bed.engine().exec(&handle, &shell(&bed, "cat; echo wrong >&2; exit 3")).await?;
     ensure!(done.exit.code == Some(3) && !done.timed_out, "{done:?}");
     ensure!(done.output == b"what it is told" && done.errors == "wrong\n", "{done:?}");
     // What it prints beyond the bound is heard and dropped.
     let done = bed.engine().exec(&handle, &shell(&bed, "yes | head -c 1000000; exit 0")).await?;
     ensure!(done.exit.code == Some(0) && done.output.len() == 100, "{done:?}");
-    let late = Exec { limit: Duration::from_millis(300), ..shell(&bed, "sleep 1000 & sleep 1000") };
+    let late = Exec { limit: Duration::from_millis(300), ..shell(&bed, "sleep 2000 & sleep 2000") };
     let done = bed.engine().exec(&handle, &late).await?;
     ensure!(done.timed_out, "{done:?}");
-    bed.until("it was killed", || bed.tree("a-1").len() == before).await?;
+    let is_left = || bed.tree("a-1").iter().any(|process| words(process).contains("sleep 2000"));
+    bed.until("it was killed", || !is_left()).await?;
+    ensure!(has_its_child(), "the first process was killed with it");
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;
     bed.close().await

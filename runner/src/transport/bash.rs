@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process_group};
 use serde::Deserialize;
 use skein_shared::transport::{self, Outcome};
@@ -20,7 +21,8 @@ use super::{OUTPUTS, Ran, Result};
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long output is waited for after the command has ended: something in the background may hold it open for ever.
+/// How long the end of the output is waited for once all is read that the command has printed: something in the background
+/// may hold it open for ever.
 const REST: Duration = Duration::from_millis(200);
 /// What is kept of the end of the output while it grows, bytes.
 const KEPT: usize = 4 * cut::BYTES;
@@ -62,7 +64,7 @@ pub(super) fn run(arguments: Arguments, variables: &BTreeMap<String, String>) ->
         ended => ended.ok().and_then(io::Result::ok),
     };
     // Late output is no failure.
-    let goes_on = read.recv_timeout(REST) == Err(RecvTimeoutError::Timeout);
+    let goes_on = goes_on(&pipe, &output, &read);
     let output = output.lock().unwrap_or_else(PoisonError::into_inner);
     let timed_out = end.is_none();
     // What is still there when the time is over ends too.
@@ -124,6 +126,19 @@ fn collect(mut reader: PipeReader) -> (Arc<Mutex<Output>>, Receiver<()>) {
         let _ = over.send(());
     });
     (output, read)
+}
+
+/// Whether something holds the output open of a command that has ended. What that has left in the pipe is taken in by then,
+/// however late the thread that reads it comes to its turn.
+fn goes_on(pipe: &PipeReader, output: &Mutex<Output>, read: &Receiver<()>) -> bool {
+    let taken_in = || output.lock().unwrap_or_else(PoisonError::into_inner).bytes;
+    let printed = taken_in() + ioctl_fionread(pipe).unwrap_or_default();
+    while read.recv_timeout(REST) == Err(RecvTimeoutError::Timeout) {
+        if taken_in() >= printed {
+            return true;
+        }
+    }
+    false
 }
 
 /// What a command has printed: the end of it, and all of it in a file once that is more than is shown.

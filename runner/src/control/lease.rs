@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn instances_stand_still_after_four_fifths_of_the_last_renewal_and_not_before() {
         let lease = Lease::default();
         let span = Duration::from_millis(250);

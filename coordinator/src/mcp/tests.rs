@@ -88,9 +88,10 @@ async fn a_waiting_worker_is_woken_by_its_task() {
     let (face, lead, worker) = swarm().await;
     let face = Arc::new(face);
     let (waiting, poller) = (Arc::clone(&face), worker.clone());
+    let before = face.awaited();
     let poll = tokio::spawn(async move { waiting.facts(&poller, "poll-task", json!({})).await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let limit = Duration::from_secs(3);
+    face.until_awaited(|topics| topics > before).await;
+    let limit = Duration::from_secs(60);
     face.facts(&lead, "send-task", json!({ "task": "now", "agentId": worker.id })).await;
     let polled = tokio::time::timeout(limit, poll).await.unwrap().unwrap();
     assert_eq!(polled["task"]["task"], "now");
@@ -305,7 +306,7 @@ async fn a_wait_does_not_hold_the_node_up() {
         stop.cancel();
     });
     let wait = face.call(&lead, "wait", json!({ "for": ["locks"], "timeout_s": 40 }));
-    let answer = tokio::time::timeout(Duration::from_secs(5), wait).await.unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
     assert_eq!(answer["isError"], true);
     assert_eq!(answer["structuredContent"]["code"], "unavailable");
 }
@@ -326,7 +327,7 @@ async fn a_change_that_a_stop_cuts_off_is_not_said_to_have_failed() {
     });
     let send = json!({ "task": "write the report", "idempotency_key": "once" });
     let cut = face.call(&lead, "send-task", send.clone());
-    let answer = tokio::time::timeout(Duration::from_secs(5), cut).await.unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(60), cut).await.unwrap();
     assert_eq!(answer["isError"], true);
     assert_eq!(answer["structuredContent"]["code"], "outcome_unknown", "{answer}");
 

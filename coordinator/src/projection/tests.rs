@@ -19,7 +19,7 @@ use crate::store::memory::Memory;
 use crate::store::{EventRecord, StoredDocument, TimerChange};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store with its projection, fed as an entity's host does.
 struct World {

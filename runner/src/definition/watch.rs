@@ -159,7 +159,7 @@ mod tests {
             let found = known.values().map(|agent| (agent.public.name.as_str(), agent.public.instances));
             found.eq(wanted.iter().copied())
         };
-        let changed = tokio::time::timeout(Duration::from_secs(20), seen.wait_for(same)).await;
+        let changed = tokio::time::timeout(Duration::from_secs(60), seen.wait_for(same)).await;
         drop(changed.expect("a change").unwrap());
     }
 

@@ -17,7 +17,7 @@ impl Bed {
                 }
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), all).await.unwrap()
+        tokio::time::timeout(std::time::Duration::from_secs(60), all).await.unwrap()
     }
 }
 

@@ -33,7 +33,7 @@ impl Bed {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), summoned).await.unwrap()
+        tokio::time::timeout(std::time::Duration::from_secs(60), summoned).await.unwrap()
     }
 }
 

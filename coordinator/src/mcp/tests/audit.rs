@@ -16,8 +16,11 @@ async fn each_call_is_one_line_with_its_outcome_and_nothing_of_what_it_says() {
     // Its client goes away before the answer.
     let key = json!({ "resource_key": "file:///a" });
     face.facts(&lead, "acquire_lock", key).await;
-    let waiting = face.call(&worker, "wait", json!({ "for": ["tasks"], "timeout_s": 60 }));
-    tokio::time::timeout(Duration::from_millis(50), waiting).await.unwrap_err();
+    let (awaited, wait) = (face.awaited(), json!({ "for": ["tasks"], "timeout_s": 60 }));
+    tokio::select! {
+        answer = face.call(&worker, "wait", wait) => panic!("nothing has happened: {answer}"),
+        () = face.until_awaited(|topics| topics > awaited) => {}
+    }
     let calls = lines.of_calls().split_off(before);
     let facts: Vec<_> = calls
         .iter()

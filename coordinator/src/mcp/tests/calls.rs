@@ -137,14 +137,15 @@ async fn a_call_wakes_the_agent_that_waits_for_it() {
     let (face, lead, worker) = swarm().await;
     let face = Arc::new(face);
     let (waiting, callee) = (Arc::clone(&face), worker.clone());
+    let before = face.awaited();
     let wait = tokio::spawn(async move {
         let filter = json!({ "type": "agent_trigger", "source_agent": "lead", "timeout": "1m" });
         waiting.call(&callee, "wait_for_trigger", filter).await
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    face.until_awaited(|topics| topics > before).await;
     let context = json!({ "target_agent": "worker", "context": "sum 1 and 2" });
     let called = face.facts(&lead, "call_agent", context).await;
-    let woken = tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap().unwrap();
+    let woken = tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap().unwrap();
     assert!(
         woken["content"][0]["text"].as_str().unwrap().starts_with("Trigger received. Payload:"),
         "{woken}"
@@ -176,7 +177,7 @@ async fn of_several_calls_the_first_that_is_over_wakes_the_caller() {
     face.until_awaited(|topics| topics > 0).await;
     face.facts(&worker, "wait_for_trigger", json!({ "type": "agent_trigger" })).await;
     face.facts(&worker, "return_value", json!({ "value": "one" })).await;
-    let woken = tokio::time::timeout(Duration::from_secs(10), waits).await.unwrap().unwrap();
+    let woken = tokio::time::timeout(Duration::from_secs(60), waits).await.unwrap().unwrap();
     let states: Vec<&Value> = woken["calls"].as_array().unwrap().iter().map(|call| &call["status"]).collect();
     assert_eq!(states, ["completed", "pending"], "{woken}");
     assert_eq!(woken["calls"][0]["return_value"], "one");

@@ -14,7 +14,7 @@ async fn versions(face: &Face, worker: &Agent, count: usize) -> Vec<Value> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), look).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(60), look).await.unwrap()
 }
 
 #[tokio::test]

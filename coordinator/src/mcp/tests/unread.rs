@@ -32,7 +32,7 @@ async fn text(answer: Response) -> String {
 /// What the worker gets by asking again, as soon as it is there.
 async fn asked_again(face: &Face, worker: &Agent) -> Value {
     let again = face.facts(worker, WAIT, filter());
-    tokio::time::timeout(Duration::from_secs(20), again).await.expect("the event is lost")
+    tokio::time::timeout(Duration::from_secs(60), again).await.expect("the event is lost")
 }
 
 fn is_told(answer: &Value) -> bool {
@@ -145,7 +145,7 @@ async fn next_words(face: &Face, worker: &Agent) -> Value {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), asked).await.expect("what was said is lost")
+    tokio::time::timeout(Duration::from_secs(60), asked).await.expect("what was said is lost")
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn no_answer_waits_long_for_what_may_go_with_it() {
     let gate = Gate::default();
     face.faults.push(Fault::Slow(gate.clone()));
     let answer = face.facts(&worker, "get-swarm", json!({}));
-    let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.expect("the answer is held up");
+    let answer = tokio::time::timeout(Duration::from_secs(60), answer).await.expect("the answer is held up");
     assert!(answer.get("steering").is_none(), "{answer}");
     gate.open();
     assert_eq!(next_words(&face, &worker).await[0]["content"], "twice, please");

@@ -212,7 +212,7 @@ async fn gives_its_wait_up_and_has_the_event_by_asking_again(coder: Coder) -> Re
     let (status, answer) = webhook::push(&up.ingress, "d-1", &body, &webhook::signature(&body)).await?;
     ensure!((200..300).contains(&status), "{status} {answer}");
     let output =
-        tokio::time::timeout(Duration::from_secs(60), client).await.context("it does not end")???;
+        tokio::time::timeout(Duration::from_secs(120), client).await.context("it does not end")???;
     let printed = String::from_utf8_lossy(&output.stdout);
     model.talk()?;
     let complaint = String::from_utf8_lossy(&output.stderr);

@@ -280,6 +280,14 @@ impl Stage {
         fs::read_to_string(self.agents.root().join("log")).unwrap_or_default()
     }
 
+    /// Waits until the node's log has a text: a thread of its own writes what was logged a moment ago.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub async fn has_logged(&self, text: &str) -> Result<()> {
+        self.until(&format!("the log says `{text}`"), async || Ok(self.log().contains(text))).await
+    }
+
     /// Sends a signed push.
     ///
     /// # Errors

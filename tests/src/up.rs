@@ -225,6 +225,16 @@ impl Up {
         Ok(std::fs::read_to_string(self.folder.path().join("log"))?)
     }
 
+    /// Waits until the node's log has a text: a thread of its own writes what was logged a moment ago.
+    ///
+    /// # Errors
+    /// When it does not come, with the log.
+    pub async fn has_logged(&self, text: &str) -> Result<()> {
+        let logged = async || Ok(self.log()?.contains(text).then_some(()));
+        let waited = self.until(&format!("the log says `{text}`"), logged).await;
+        waited.with_context(|| self.log().unwrap_or_default())
+    }
+
     /// Runs the command line against this node and gives all that came of it.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.run_with(arguments, "").await

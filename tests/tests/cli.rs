@@ -333,9 +333,8 @@ async fn a_wrong_definition_stops_no_other_agent() -> Result<()> {
     let table = up.skein(&["runners", "list"]).await?;
     let row = table.lines().nth(1).unwrap_or_default();
     ensure!(row.trim_start().starts_with("local") && row.contains("default"), "{table}");
-    let log = up.log()?;
-    ensure!(log.contains("did you mean `command`"), "{log}");
-    ensure!(log.contains("does not serve `ducks`"), "{log}");
+    up.has_logged("did you mean `command`").await?;
+    up.has_logged("does not serve `ducks`").await?;
     refused(&up, &["agent", "run", "misspelt"], 4, "no agent").await?;
     let run: Value = serde_json::from_str(&up.skein(&["agent", "run", "good", "--json"]).await?)?;
     up.row("instances", |row| row["instance"] == run["instance"] && row["state"] == "running").await?;

@@ -206,6 +206,7 @@ async fn an_agent_is_lent_the_credentials_that_it_names_and_no_others() -> Resul
     let seen = async |agent: &str| stage.answer(agent, "environment").await;
     let (lent, other) = (seen("mender").await?, seen("curious").await?);
     ensure!(lent["GITHUB_TOKEN"] == "s3cret-of-acme" && lent["GH_TOKEN"] == "s3cret-of-acme", "{lent}");
+    stage.has_logged("github_token:acme").await?;
     let log = stage.log();
     let told = log.lines().find(|line| line.contains("github_token:acme")).context("nobody was told")?;
     ensure!(told.contains(&mender) && !log.contains("s3cret"), "{told}");

@@ -73,6 +73,7 @@ async fn docker_that_is_started_after_the_runner_is_found_and_its_agents_are_tak
     let wanted = (json!(["docker", "process"]), vec!["boxed".to_owned(), "plain".to_owned()]);
     stage.until("the agent is taken in", async || Ok(told(&stage).await? == wanted)).await?;
     ensure!(containers.lock().unwrap().is_empty(), "what was left runs on");
+    stage.has_logged("Docker is there").await?;
     ensure!(stage.log().matches("Docker is there").count() == 1, "{}", stage.log());
     ensure!(stage.log().matches("it looks for Docker again").count() == 1, "{}", stage.log());
     ensure!(stage.state(&run).await? == "running", "another agent was disturbed");

@@ -199,7 +199,7 @@ async fn an_endpoint_that_fails_holds_nothing_up() -> Result<()> {
     ensure!(ids(&search(&swarm.anna.0, "petrol").await?) == [&taught["memoryId"]]);
     endpoint.trouble(Trouble::None);
     meant(&swarm.anna.0, "fuel for a car").await?;
-    ensure!(swarm.up.log()?.contains("learnings wait for their vectors"));
+    swarm.up.has_logged("learnings wait for their vectors").await?;
     nowhere(&swarm.up)
 }
 

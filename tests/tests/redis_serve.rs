@@ -61,8 +61,7 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     let server = Server::start().await?;
     let up = serve(&server, Folder::new()?).await?;
     ensure!(!up.data().join("store.db").exists(), "there is a store in the data folder");
-    let log = up.log()?;
-    ensure!(log.contains("one Redis without a replica"), "nobody is warned of a single Redis: {log}");
+    up.has_logged("one Redis without a replica").await.context("nobody is warned of a single Redis")?;
     let token = up.token("worker", "lena").await?;
     let task = work(&Client::new(&up.mcp, &token), "lena").await?;
 
@@ -72,8 +71,9 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     // The crash leaves its leases behind; who has its folder has its name, and need not wait for their end.
     let up = serve(&server, up.kill().await?).await?;
     is_all_there(&up, &token, &task).await?;
-    let (log, part) = (up.log()?, "takes part in the cluster shards=");
-    ensure!(log.contains(part), "{log}");
+    let part = "takes part in the cluster shards=";
+    up.has_logged(part).await?;
+    let log = up.log()?;
     ensure!(!log.contains(&format!("{part}0")), "it began before it had taken its shards again: {log}");
 
     // Another machine, which has nothing but Redis and the keys.
@@ -113,9 +113,7 @@ async fn a_node_whose_redis_was_restarted_loads_everything_anew() -> Result<()> 
     patiently(&up, &client, "store-progress", done).await?;
     let details = ask(&client, "get-task-details", json!({"taskId": task})).await?;
     ensure!(details["task"]["status"] == json!("completed"), "{details}");
-    let log = up.log()?;
-    ensure!(log.contains("Redis was restarted or replaced"), "{log}");
-    Ok(())
+    up.has_logged("Redis was restarted or replaced").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

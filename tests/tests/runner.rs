@@ -34,7 +34,7 @@ async fn a_runner_of_its_own_keeps_its_instance_over_the_nodes_restart() -> Resu
     let run: Value = serde_json::from_str(&up.skein(&["agent", "run", "idle", "--json"]).await?)?;
     let running = |row: &Value| row["instance"] == run["instance"] && row["state"] == "running";
     up.row("instances", running).await?;
-    ensure!(place.log().matches("started instance").count() == 1, "{}", place.log());
+    logs_once(&up, &place, "started instance").await?;
 
     let up = Up::start_in(up.kill().await?, &arguments).await?;
     up.until("the runner comes back", async || {
@@ -182,6 +182,12 @@ async fn how_a_run_ended_is_told_without_its_log_and_its_runner() -> Result<()> 
     Ok(())
 }
 
+/// Waits until a runner has logged something once: a thread of its own writes what was logged a moment ago.
+async fn logs_once(up: &Up, place: &Place, text: &str) -> Result<()> {
+    let once = async || Ok((place.log().matches(text).count() == 1).then_some(()));
+    up.until(&format!("the runner logs `{text}` once"), once).await.with_context(|| place.log())
+}
+
 /// Waits until the runner has a stream to a node.
 async fn has_a_stream(up: &Up) -> Result<()> {
     up.until("the runner has a stream to it", async || {
@@ -267,8 +273,7 @@ async fn a_runner_keeps_its_instances_through_the_death_of_any_coordinator() -> 
         move |row: &Value| row["instance"] == *instance && row["endedAt"].is_string()
     };
     second.row("instances", over(&runs[1])).await?;
-    let log = place.log();
-    ensure!(log.matches("ended instance").count() == 1, "the other did not go on: {log}");
+    logs_once(&second, &place, "ended instance").await.context("the other did not go on")?;
     second.row("instances", |row| row["instance"] == *runs[0] && row["state"] == "running").await?;
     third.skein(&["agent", "kill", &runs[0]]).await?;
     second.row("instances", over(&runs[0])).await?;

@@ -10,7 +10,7 @@ use super::*;
 
 /// A runner with one instance that does nothing.
 async fn begun() -> (Coordinator, Bed) {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;

@@ -4,7 +4,7 @@ use skein_proto::v1::Usage;
 use skein_proto::v1::report::What;
 
 use crate::bed::{Bed, MCP, id, start};
-use crate::coordinator::{Coordinator, TOKEN};
+use crate::coordinator::{Coordinator, LEASE, TOKEN};
 
 /// Begins a conversation and works on for ever; in one that goes on it comes to an end.
 const CLIENT: &str = r#"echo "{\"type\":\"system\",\"session_id\":\"s-1\"}"
@@ -14,7 +14,7 @@ echo "{\"type\":\"result\",\"subtype\":\"success\",\"num_turns\":2,\"total_cost_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_started_again_goes_on_in_its_conversation_and_says_what_it_took() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::with(CLIENT, "harness = 'claude-code'\nprompt = 'Count the geese.'");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;

@@ -111,7 +111,7 @@ async fn landlock_closes_to_an_instance_and_its_tools_what_the_rights_of_its_own
         Isolation::Users,
         "run the suite as root: others have no users to give"
     );
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let look = "for file in $(cat files); do cat $file && echo read $file >> seen
 echo changed >> $file && echo wrote $file >> seen; done; echo done >> seen";
     let mut bed = Bed::new(&format!("while [ ! -e files ]; do sleep 0.01; done; {look}; exec sleep 1000"));
@@ -165,7 +165,7 @@ echo changed >> $file && echo wrote $file >> seen; done; echo done >> seen";
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_an_instances_own_stays_open_to_it_and_to_all_its_tools() {
     has_landlock();
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let script = "umask > own; mktemp >> own; echo x > /tmp/$SKEIN_INSTANCE; id -u > user; exec sleep 1000";
     let mut bed = Bed::new(script);
     bed.run(&coordinator, TOKEN);

@@ -24,6 +24,9 @@ pub(crate) const TOKEN: &str = "runner-token";
 /// Longest wait for anything in these tests, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// A lease, in milliseconds, that does not end in a test: a runner that waits for a processor renews it in time.
+pub(crate) const LEASE: u64 = 10_000;
+
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) registrations: Vec<Register>,

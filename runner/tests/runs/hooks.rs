@@ -4,11 +4,11 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::{self, Exited};
 
 use crate::bed::{Bed, MCP, id, marked, start, stop};
-use crate::coordinator::{Coordinator, TOKEN};
+use crate::coordinator::{Coordinator, LEASE, TOKEN};
 
 /// Runs the agent with these hooks until it has ended, and says how and what its hooks and it have written.
 async fn run(script: &str, hooks: &str) -> (Exited, String) {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::with(script, hooks);
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -55,7 +55,7 @@ async fn a_hook_that_fails_before_the_agent_speaks_for_no_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_stopped_in_a_hook_ends_there() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::with("echo never", "hooks = { pre = [\"echo begun > begun; sleep 1000\"] }");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;

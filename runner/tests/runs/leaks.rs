@@ -8,7 +8,7 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::{Forget, Report};
 
 use crate::bed::{Bed, MCP, comes_about, freeze, id, marked, start, stop, thaw, token};
-use crate::coordinator::{Coordinator, TOKEN};
+use crate::coordinator::{Coordinator, LEASE, TOKEN};
 
 /// Rounds of start, freeze, thaw and end; `SKEIN_ROUNDS` asks for more.
 const ROUNDS: u32 = 50;
@@ -67,7 +67,7 @@ async fn round(coordinator: &Coordinator, number: u32) {
 async fn rounds_of_start_freeze_thaw_and_end_leave_nothing_behind() {
     let asked = std::env::var("SKEIN_ROUNDS").ok().map(|rounds| rounds.parse().expect("a number of rounds"));
     let rounds: u32 = asked.unwrap_or(ROUNDS).max(WARM + 1);
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("setsid sh -c 'sleep 1000' & sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;

@@ -15,7 +15,7 @@ fn started(what: &What) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_says_that_it_leaves_before_it_ends_anything_and_again_when_all_is_over() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("exec sleep 1000");
     bed.run(&coordinator, TOKEN);
     let state = coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -30,7 +30,7 @@ async fn a_runner_says_that_it_leaves_before_it_ends_anything_and_again_when_all
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_comes_after_its_stop_is_none() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("echo begun >> begun; exec sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;

@@ -22,7 +22,7 @@ fn runner(coordinator: &Coordinator, bed: &Bed, filter: Option<&str>) -> Child {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_logs_what_skein_log_says() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let bed = Bed::new("true");
     let mut first = runner(&coordinator, &bed, None);
     let mut lines = BufReader::new(first.stderr.take().unwrap()).lines();

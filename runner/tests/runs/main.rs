@@ -31,7 +31,7 @@ use bed::{
     ACCESS, Bed, MCP, freeze, id, is_frozen, is_running, launcher, marked, stands_still, start, stop, thaw,
     token, until,
 };
-use coordinator::{Coordinator, LIMIT, TOKEN};
+use coordinator::{Coordinator, LEASE, LIMIT, TOKEN};
 use futures::StreamExt;
 use mcp::Face;
 use skein_proto::v1::coordinator_message::Message;
@@ -45,7 +45,7 @@ use spec::spec;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_stream() {
-    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", LEASE).await;
     let script = "setsid sh -c \"sleep 1000\" & echo \"$SKEIN_INPUT\" > input; env > env; sleep 1000";
     let mut bed = Bed::new(script);
     bed.run(&coordinator, TOKEN);
@@ -101,7 +101,7 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_program_gives_an_agent_more_rights_than_it_was_started_with() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("grep NoNewPrivs /proc/self/status > rights");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -122,7 +122,7 @@ struct Indoors {
 impl Indoors {
     async fn new() -> Self {
         let face = Face::open().await;
-        let coordinator = Coordinator::open(&face.url(), 3000).await;
+        let coordinator = Coordinator::open(&face.url(), LEASE).await;
         let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; echo ready; sleep 1000");
         bed.run(&coordinator, TOKEN);
         coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -209,7 +209,7 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
 /// Two coordinators of one cluster.
 async fn two() -> (Coordinator, Coordinator) {
     let (first, second) =
-        (Coordinator::named("a", MCP, 3000).await, Coordinator::named("b", MCP, 3000).await);
+        (Coordinator::named("a", MCP, LEASE).await, Coordinator::named("b", MCP, LEASE).await);
     let at = |node: &str, coordinator: &Coordinator| v1::Coordinator {
         node: node.to_owned(),
         url: format!("http://{}", coordinator.address),
@@ -253,7 +253,7 @@ async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_takes_over_what_runs_after_its_own_crash() {
     let face = Face::open().await;
-    let coordinator = Coordinator::open(&face.url(), 3000).await;
+    let coordinator = Coordinator::open(&face.url(), LEASE).await;
     let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; sleep 1000");
     let mut first = bed.run_apart(&coordinator);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -282,7 +282,7 @@ async fn a_runner_takes_over_what_runs_after_its_own_crash() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_start_is_reported_with_what_to_mend() {
-    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", LEASE).await;
     let mut bed = Bed::new("true");
     let file = bed.folder.path().join("agents/worker/agent.toml");
     fs::write(file, "command = ['no-such-program']").unwrap();
@@ -297,7 +297,7 @@ async fn what_cannot_start_is_reported_with_what_to_mend() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_token_ends_the_runner_with_the_reason() {
-    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", LEASE).await;
     let mut bed = Bed::new("true");
     bed.run(&coordinator, "wrong");
     let result = tokio::time::timeout(LIMIT, bed.running.take().unwrap()).await.unwrap().unwrap();
@@ -307,7 +307,7 @@ async fn a_wrong_token_ends_the_runner_with_the_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_cannot_read_the_runners_files() {
     assert_ne!(skein_runner::isolation(), Isolation::None, "{}", Isolation::None.sentence());
-    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", LEASE).await;
     let mut bed = Bed::new(
         "cat ../../../data/ledger.sqlite && echo read >> $HOME/seen; ls ../../../data/logs && echo listed >> $HOME/seen; echo done >> $HOME/seen; sleep 1000",
     );

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_runner_ends_is_nothing_of_anothers() {
-    let coordinators = [Coordinator::open(MCP, 3000).await, Coordinator::open(MCP, 3000).await];
+    let coordinators = [Coordinator::open(MCP, LEASE).await, Coordinator::open(MCP, LEASE).await];
     let mut beds = [Bed::new("id -u > user; exec sleep 1000"), Bed::new("id -u > user; exec sleep 1000")];
     let mut users = Vec::new();
     for (coordinator, (bed, instance)) in coordinators.iter().zip(beds.iter_mut().zip([id(0x11), id(0x12)])) {

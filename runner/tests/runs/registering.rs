@@ -4,8 +4,11 @@ use super::*;
 
 /// A runner of two coordinators, registered with the first.
 async fn joined(script: &str) -> (Coordinator, Coordinator, Bed) {
+    joined_in(Bed::new(script)).await
+}
+
+async fn joined_in(mut bed: Bed) -> (Coordinator, Coordinator, Bed) {
     let (first, second) = two().await;
-    let mut bed = Bed::new(script);
     bed.run(&first, TOKEN);
     second.until("a stream to the other", |state| state.registrations.len() == 1).await;
     (first, second, bed)
@@ -13,7 +16,7 @@ async fn joined(script: &str) -> (Coordinator, Coordinator, Bed) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_stream_shows_the_token_that_is_in_its_file_or_else_the_last_that_was() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let bed = Bed::new("sleep 1000");
     let _runner = bed.run_apart(&coordinator);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -46,7 +49,7 @@ async fn end_to_register(second: &Coordinator) -> v1::Register {
 /// Whoever took the report in has lost it, with Redis perhaps.
 #[tokio::test(flavor = "multi_thread")]
 async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks_after_it() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("exit 3");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -79,7 +82,7 @@ async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks
 /// Its agent asks by what it has commanded last: a runner that has the instance knows that, and one that has not says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_knows_nothing_of_an_instance_says_so_and_what_it_has_goes_on() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -194,6 +197,13 @@ async fn what_was_given_away_ends_though_it_was_commanded_since() {
 /// What takes its time to end.
 const DEAF: &str = "trap '' TERM; sleep 1000";
 
+/// It has more of it than what is said meanwhile takes on a busy machine.
+fn deaf() -> Bed {
+    let bed = Bed::new(DEAF);
+    bed.define("worker", &format!("command = ['sh', '-c', \"{DEAF}\"]\ngrace = '10s'\n"));
+    bed
+}
+
 /// Whether it has got as far as to ignore the request to end.
 fn is_deaf(instance: &str) -> bool {
     let ignores = |process: &Process| {
@@ -211,8 +221,8 @@ fn started(report: &&v1::Report) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_waits_for_the_end_of_an_earlier_one_is_called_off_by_a_stop() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
-    let mut bed = Bed::new(DEAF);
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let mut bed = deaf();
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
     coordinator.say(start(id(1), 1)).await;
@@ -238,7 +248,7 @@ async fn a_start_that_waits_for_the_end_of_an_earlier_one_is_called_off_by_a_sto
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_waits_is_given_away_with_what_it_waits_for() {
-    let (first, second, mut bed) = joined(DEAF).await;
+    let (first, second, mut bed) = joined_in(deaf()).await;
     first.say(start(id(1), 1)).await;
     until(|| is_deaf(id(1)).then_some(())).await;
     first.say(start(id(1), 3)).await;
@@ -261,7 +271,7 @@ async fn a_start_that_waits_is_given_away_with_what_it_waits_for() {
 /// Its first start came late, and its agent has given it to the same runner again meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new("sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;

@@ -11,7 +11,7 @@ use skein_shared::ask::Lines;
 use skein_shared::transport::Outcome;
 
 use crate::bed::{Bed, MCP, id, start, stop};
-use crate::coordinator::{Coordinator, TOKEN};
+use crate::coordinator::{Coordinator, LEASE, TOKEN};
 
 const VALUE: &str = "s3cret-of-the-geese";
 const STARS: &str = "*******************";
@@ -44,7 +44,7 @@ async fn a_credential_that_changes_during_a_run_is_masked_as_it_was_and_as_it_is
     let hook = r#"echo "it is $GITHUB_TOKEN"; echo ready > ready; while [ ! -e go ]; do sleep 0.02; done"#;
     let script = r#"echo "now it is $GITHUB_TOKEN"; echo up > up; exec sleep 1000"#;
     let settings = format!("credentials = ['github_token']\nhooks = {{ pre = ['{hook}'] }}");
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::with(script, &settings);
     let folder = bed.folder.path().join("credentials/github_token/default");
     fs::create_dir_all(&folder).unwrap();
@@ -72,7 +72,7 @@ async fn a_credential_that_changes_during_a_run_is_masked_as_it_was_and_as_it_is
 async fn what_an_instance_is_lent_is_masked_in_its_log_and_in_what_its_tools_say() {
     let script = r#"printf %s "it is ${GITHUB_TOKEN%-the-geese}"; sleep 0.01; echo "-the-geese."; echo "pin 1234"
 echo ready > ready; trap "echo bye $GITHUB_TOKEN; exit 0" TERM; while :; do sleep 0.02; done"#;
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::with(script, "credentials = ['github_token', 'pin']");
     for (place, value) in [("github_token/default", VALUE), ("pin/default", "1234")] {
         let folder = bed.folder.path().join("credentials").join(place);

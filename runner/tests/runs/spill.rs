@@ -9,7 +9,7 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::{HeldInstance, Restore, Spill};
 
 use crate::bed::{Bed, MCP, freeze, id, marked, start, stop, token, until};
-use crate::coordinator::{Coordinator, TOKEN};
+use crate::coordinator::{Coordinator, LEASE, TOKEN};
 
 /// Has a child of its own session, writes down what it gets, and says goodbye when it is asked to end.
 const SLEEPER: &str = r#"echo "$SKEIN_INPUT" >> inputs; echo "$SKEIN_URL" >> doors
@@ -38,7 +38,7 @@ fn is_restored(what: &What) -> bool {
 
 /// A runner whose agent sleeps without a process.
 async fn asleep(script: &str, settings: &str, instance: &'static str) -> (Coordinator, Bed) {
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::with(script, settings);
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -124,7 +124,7 @@ sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_has_no_conversation_yet_sleeps_on_frozen() {
     let instance = id(3);
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::with("sleep 1000", "harness = 'codex'");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
@@ -144,7 +144,7 @@ async fn a_client_that_has_no_conversation_yet_sleeps_on_frozen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spilled_instance_sleeps_through_a_crash_of_its_runner() {
     let instance = id(4);
-    let coordinator = Coordinator::open(MCP, 3000).await;
+    let coordinator = Coordinator::open(MCP, LEASE).await;
     let mut bed = Bed::new(SLEEPER);
     let mut first = bed.run_apart(&coordinator);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;

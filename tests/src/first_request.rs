@@ -19,6 +19,8 @@ const PROMPT: &str = "Count the geese.";
 const SEARCHING: &str = "gpt-5.5";
 /// Longest that a turn may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
+/// How long a client may take to be told of the swarm's tools. By themselves some begin without them after a few seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a client is to come by the swarm's tools.
 #[derive(Clone, Debug)]
@@ -137,6 +139,7 @@ fn claude_code(setting: &Setting<'_>, guide: Guide) -> Launch {
     let servers = json!({"mcpServers": servers.unwrap_or(json!({}))}).to_string();
     let mut env = guide.env;
     env.push(("ENABLE_TOOL_SEARCH", setting.search.to_string()));
+    env.push(("MCP_TIMEOUT", PATIENCE.as_millis().to_string()));
     env.push(("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()));
     let args = ["-p", PROMPT, "--strict-mcp-config", "--mcp-config", &servers].map(str::to_owned);
     Launch { args: args.to_vec(), env }
@@ -150,6 +153,8 @@ fn codex(setting: &Setting<'_>, guide: Guide) -> Launch {
         for (key, value) in [("url", url), ("bearer_token_env_var", "SKEIN_TOKEN")] {
             args.extend(["-c".to_owned(), format!("mcp_servers.skein.{key}=\"{value}\"")]);
         }
+        let patience = format!("mcp_servers.skein.startup_timeout_sec={}", PATIENCE.as_secs());
+        args.extend(["-c".to_owned(), patience]);
         env.push(("SKEIN_TOKEN", token.to_owned()));
     }
     let model = if setting.search { Some(SEARCHING) } else { guide.model };
@@ -180,7 +185,8 @@ fn gemini(setting: &Setting<'_>, guide: Guide, home: &Path) -> Result<Launch> {
 fn opencode(setting: &Setting<'_>, guide: Guide) -> Launch {
     let servers = setting.view.map(|(url, token)| {
         let headers = json!({"Authorization": format!("Bearer {token}")});
-        json!({"skein": {"type": "remote", "url": url, "oauth": false, "headers": headers}})
+        let patience = u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        json!({"skein": {"type": "remote", "url": url, "oauth": false, "headers": headers, "timeout": patience}})
     });
     let config = json!({"autoupdate": false, "share": "disabled", "mcp": servers.unwrap_or(json!({}))});
     let mut env = guide.env;

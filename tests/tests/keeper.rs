@@ -17,8 +17,8 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Nothing is renewed while entities are waited for. What is left after that is enough for a node, and a Redis, that wait for
-/// a processor.
+/// Nothing is renewed while entities are waited for. What is left after that is enough for a node and a Redis that wait for a
+/// processor.
 const LEASE: Duration = Duration::from_secs(8);
 const LIMIT: Duration = Duration::from_secs(120);
 

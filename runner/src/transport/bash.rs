@@ -10,7 +10,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::io::ioctl_fionread;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{ioctl_fionread, retry_on_intr};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process_group};
 use serde::Deserialize;
 use skein_shared::transport::{self, Outcome};
@@ -120,21 +121,32 @@ fn collect(mut reader: PipeReader) -> (Arc<Mutex<Output>>, Receiver<()>) {
     let into = Arc::clone(&output);
     std::thread::spawn(move || {
         let mut chunk = vec![0; 64 * 1024];
-        while let Ok(count @ 1..) = reader.read(&mut chunk) {
-            into.lock().unwrap_or_else(PoisonError::into_inner).take_in(&chunk[..count]);
+        while has_more(&reader) {
+            // What leaves the pipe is in the output before anybody looks at both.
+            let mut output = into.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(count @ 1..) = reader.read(&mut chunk) else { break };
+            output.take_in(&chunk[..count]);
         }
         let _ = over.send(());
     });
     (output, read)
 }
 
+/// Waits until something is in the pipe, or nobody holds it open any more.
+fn has_more(reader: &PipeReader) -> bool {
+    retry_on_intr(|| poll(&mut [PollFd::new(reader, PollFlags::IN)], None)).is_ok()
+}
+
 /// Whether something holds the output open of a command that has ended. What that has left in the pipe is taken in by then,
 /// however late the thread that reads it comes to its turn.
 fn goes_on(pipe: &PipeReader, output: &Mutex<Output>, read: &Receiver<()>) -> bool {
-    let taken_in = || output.lock().unwrap_or_else(PoisonError::into_inner).bytes;
-    let printed = taken_in() + ioctl_fionread(pipe).unwrap_or_default();
+    let output = || output.lock().unwrap_or_else(PoisonError::into_inner);
+    let printed = {
+        let output = output();
+        output.bytes + ioctl_fionread(pipe).unwrap_or_default()
+    };
     while read.recv_timeout(REST) == Err(RecvTimeoutError::Timeout) {
-        if taken_in() >= printed {
+        if output().bytes >= printed {
             return true;
         }
     }

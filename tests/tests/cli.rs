@@ -440,6 +440,45 @@ async fn people_act_for_the_member_that_has_the_name() -> Result<()> {
     Ok(())
 }
 
+/// The lead does it with its own token, while the one that it takes out is at work.
+#[tokio::test]
+async fn a_member_is_taken_out_of_its_swarm_by_its_lead_or_an_operator() -> Result<()> {
+    let up = Up::start().await?;
+    let join = async |role: &str, name: &str| {
+        let (token, file) = (up.token(role, name).await?, up.data().join(format!("{name}.token")));
+        std::fs::write(&file, &token)?;
+        let client = Client::new(&up.mcp, &token);
+        let joined = client.call("join-swarm", json!({"name": name, "lead": role == "lead"})).await?;
+        ensure!(joined["success"] == json!(true), "{name}: {joined}");
+        Ok::<_, anyhow::Error>((client, file.display().to_string()))
+    };
+    let ((boss, lead), (ann, _), (_, worker)) =
+        (join("lead", "boss").await?, join("worker", "ann").await?, join("worker", "bob").await?);
+    let (lead, worker) = (lead.as_str(), worker.as_str());
+    let sent = boss.call("send-task", json!({"task": "count", "agentId": "ann"})).await?;
+    let task = sent["task"]["id"].as_str().with_context(|| format!("no task: {sent}"))?;
+    ann.call("poll-task", json!({})).await?;
+
+    let remove = ["swarm", "remove-member", "ann", "--token-file"];
+    refused(&up, &[&remove[..], &[worker]].concat(), 3, "lead or operator").await?;
+    refused(&up, &[&remove[..], &[lead, "--swarm", "build"]].concat(), 3, "--swarm default").await?;
+    let removed = up.skein(&[&remove[..], &[lead, "--json"]].concat()).await?;
+    let removed: Value = serde_json::from_str(&removed)?;
+    ensure!(removed["name"] == "ann" && removed["returnedTasks"] == json!([task]), "{removed}");
+    let shown: Value = serde_json::from_str(&up.skein(&["task", "show", task, "--json"]).await?)?;
+    ensure!(shown["status"] == "unassigned", "{shown}");
+    let late = json!({"taskId": task, "status": "completed", "output": "7"});
+    let late = ann.call("store-progress", late).await?;
+    ensure!(late["success"] == json!(false), "a member that is gone has ended a task: {late}");
+
+    let removed = up.skein(&["swarm", "remove-member", "boss"]).await?;
+    ensure!(removed.contains("isLead: true"), "{removed}");
+    refused(&up, &["swarm", "remove-member", "boss"], 4, "skein agents list").await?;
+    join("lead", "next").await?;
+    ensure!(up.skein(&["agents", "list", "--json"]).await?.lines().count() == 2, "who has gone is listed");
+    Ok(())
+}
+
 /// What agents can do, people can do.
 #[tokio::test]
 async fn tools_are_listed_found_described_and_called_by_people() -> Result<()> {

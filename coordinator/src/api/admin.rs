@@ -63,6 +63,27 @@ impl Admin {
         Ok(who)
     }
 
+    /// An operator as in [`Self::changes_swarm`], or somebody of the swarm itself: which of those may, the service says.
+    pub(super) async fn changes_own_swarm<T>(
+        &self,
+        request: &Request<T>,
+        swarm: &str,
+    ) -> Result<Principal, Refusal> {
+        let who = bearer::identify(request.metadata(), &self.access).await?.who.clone();
+        if policy::allows(who.role, Right::Administer) {
+            return self.changes_swarm(request, swarm).await;
+        }
+        if who.swarm.as_str() != swarm {
+            let own = &who.swarm;
+            let problem =
+                format!("this token is for the swarm `{own}`, and not for `{swarm}`; say --swarm {own}");
+            return Err(Refusal::new(Code::Forbidden, problem));
+        }
+        policy::require_writable(&who)?;
+        self.service.require_live(&who).await?;
+        Ok(who)
+    }
+
     /// The operator, speaking for `swarm`; an empty name means the default one.
     pub(super) async fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
         let who = bearer::identify(request.metadata(), &self.access).await?.who.clone();
@@ -320,6 +341,10 @@ impl admin_server::Admin for Admin {
 
     async fn configure_locks(&self, request: Request<v1::ConfigureLocksRequest>) -> Answer<v1::Document> {
         document(Admin::configure_locks(self, request).await)
+    }
+
+    async fn remove_member(&self, request: Request<v1::RemoveMemberRequest>) -> Answer<v1::Document> {
+        document(Admin::remove_member(self, request).await)
     }
 
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Document> {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use skein_proto::v1;
 use skein_shared::id::{InstanceId, Name, parse_uuid};
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use tonic::Request;
 use uuid::Uuid;
@@ -41,6 +42,19 @@ impl Admin {
         }
         let told = self.service.pause_swarm(&who, Uuid::now_v7(), wanted == Steer::Pause).await?;
         Ok(json!({ "swarm": who.swarm, "order": order, "agents": told }))
+    }
+
+    pub(super) async fn remove_member(
+        &self,
+        request: Request<v1::RemoveMemberRequest>,
+    ) -> Result<Value, Refusal> {
+        let v1::RemoveMemberRequest { swarm, member } = request.get_ref();
+        let who = self.changes_own_swarm(&request, swarm).await?;
+        let which = match Uuid::try_parse(member) {
+            Ok(id) => Which::Id(id),
+            Err(_) => Which::Name(member.clone()),
+        };
+        self.service.remove_member(&who, Uuid::now_v7(), &which).await
     }
 
     pub(super) async fn show_dead_letter(

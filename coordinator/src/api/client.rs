@@ -19,7 +19,7 @@ pub type Admin = AdminClient<InterceptedService<Channel, Bearer>>;
 /// What a node answers to most commands: a document, or why not.
 pub type Answer = Result<Response<Document>, Status>;
 
-/// Puts the operator's token on every call.
+/// Puts a token on every call.
 #[derive(Clone)]
 pub struct Bearer(MetadataValue<Ascii>);
 
@@ -36,7 +36,22 @@ impl Interceptor for Bearer {
 /// `unavailable` when no node runs there, `unauthenticated` when its operator's token cannot be read.
 pub async fn connect(layout: &Layout) -> Result<Admin, Refusal> {
     let endpoint = Endpoint::of_a_node(layout)?;
-    let bearer = Bearer(token(layout)?);
+    reach(layout, &endpoint, operator(layout)?).await
+}
+
+/// Connects to the node of a data directory, as whoever has the token.
+///
+/// # Errors
+/// `unavailable` when no node runs there, `unauthenticated` for what is no token.
+pub async fn connect_as(layout: &Layout, token: &str) -> Result<Admin, Refusal> {
+    let endpoint = Endpoint::of_a_node(layout)?;
+    let bearer = bearer_of(token).ok_or_else(|| {
+        Refusal::new(Code::Unauthenticated, "the token file holds no token; `skein token issue` makes one")
+    })?;
+    reach(layout, &endpoint, bearer).await
+}
+
+async fn reach(layout: &Layout, endpoint: &Endpoint, bearer: Bearer) -> Result<Admin, Refusal> {
     let unreachable = |error: tonic::transport::Error| {
         let (node, data) = (endpoint.grpc, layout.root().display());
         let problem = format!(
@@ -50,18 +65,22 @@ pub async fn connect(layout: &Layout) -> Result<Admin, Refusal> {
     Ok(AdminClient::with_interceptor(channel, bearer))
 }
 
-fn token(layout: &Layout) -> Result<MetadataValue<Ascii>, Refusal> {
+fn operator(layout: &Layout) -> Result<Bearer, Refusal> {
     let file = layout.operator_token();
     let token = std::fs::read_to_string(&file).map_err(|error| {
         let problem =
             format!("{} cannot be read: {error}; run as the user who started the node", file.display());
         Refusal::new(Code::Unauthenticated, problem)
     })?;
-    let mut value = format!("Bearer {}", token.trim()).parse::<MetadataValue<Ascii>>().map_err(|_| {
-        Refusal::new(Code::Unauthenticated, "operator.token holds no token; restart the node")
-    })?;
+    bearer_of(&token)
+        .ok_or_else(|| Refusal::new(Code::Unauthenticated, "operator.token holds no token; restart the node"))
+}
+
+/// None for what no header can hold, and so is no token.
+fn bearer_of(token: &str) -> Option<Bearer> {
+    let mut value = format!("Bearer {}", token.trim()).parse::<MetadataValue<Ascii>>().ok()?;
     value.set_sensitive(true);
-    Ok(value)
+    Some(Bearer(value))
 }
 
 /// A list, put together of as many answers as it takes.

@@ -31,7 +31,7 @@ mod transfer;
 mod up;
 mod webhooks;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -82,6 +82,12 @@ impl Common {
         client::connect(&self.layout()).await
     }
 
+    /// The same node, as whoever has the token in the file; as its operator without one.
+    async fn admin_as(&self, token_file: Option<&Path>) -> Result<client::Admin, CliError> {
+        let Some(file) = token_file else { return Ok(self.admin().await?) };
+        Ok(client::connect_as(&self.layout(), &token::secret_of(file)?).await?)
+    }
+
     /// The member of the swarm that has the name, if a node runs and knows one: no other agent may join under it.
     async fn member(&self, name: &Name) -> Result<Option<Uuid>, CliError> {
         let mut admin = match self.admin().await {
@@ -117,7 +123,7 @@ enum Command {
     Client(clients::Client),
     /// Print the configuration of an MCP client, with a new token in it.
     McpConfig(mcp_config::McpConfig),
-    /// Make and list swarms.
+    /// Make and list swarms, limit them, and take members out of them.
     #[command(subcommand)]
     Swarm(swarm::Swarm),
     /// Make the certificates of a cluster, show its coordinators, and drain them.
@@ -334,6 +340,7 @@ mod tests {
             "skein mcp-config --client codex --role lead",
             "skein mcp-config --client claude --role worker --agent 0190e0a0-0000-7000-8000-000000000001 --lifetime 12h",
             "skein swarm create build",
+            "skein swarm remove-member ann --swarm build --token-file lead.token",
             "skein swarm list",
             "skein tasks list --json --limit 5",
             "skein task create text --priority 70 --tag a --depends-on 0190e0a0-0000-7000-8000-000000000001",

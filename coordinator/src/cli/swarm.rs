@@ -1,9 +1,10 @@
-//! `skein swarm create|scale|locks|list`
+//! `skein swarm create|scale|locks|remove-member|list`
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use skein_proto::v1::{ConfigureLocksRequest, CreateSwarmRequest, ScaleSwarmRequest};
+use skein_proto::v1::{ConfigureLocksRequest, CreateSwarmRequest, RemoveMemberRequest, ScaleSwarmRequest};
 use skein_shared::id::Name;
 
 use super::{CliError, Common, list};
@@ -47,6 +48,17 @@ pub(super) enum Swarm {
         #[command(flatten)]
         common: Common,
     },
+    /// Take a member out of a swarm for good: its tasks go back to the pool. Who has a token for it may join anew.
+    RemoveMember {
+        /// Its name or its id, as `skein agents list` shows them.
+        member: String,
+        /// A file with the token of the swarm's lead, or of the member itself, to do it as that one; - reads it from
+        /// standard input [default: as the operator].
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// List the swarms.
     List {
         #[command(flatten)]
@@ -78,6 +90,11 @@ impl Swarm {
                     normalize,
                 };
                 common.print(common.admin().await?.configure_locks(request).await)
+            }
+            Swarm::RemoveMember { member, token_file, common } => {
+                let request = RemoveMemberRequest { swarm: common.swarm.to_string(), member };
+                let mut admin = common.admin_as(token_file.as_deref()).await?;
+                common.print(admin.remove_member(request).await)
             }
         }
     }

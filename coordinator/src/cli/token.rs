@@ -205,7 +205,7 @@ impl Revoke {
         let text = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
         let request = RevokeRequest {
             swarm: self.common.swarm.to_string(),
-            token: self.what.token_file.as_ref().map(secret_of).transpose()?.unwrap_or_default(),
+            token: self.what.token_file.as_deref().map(secret_of).transpose()?.unwrap_or_default(),
             id: text(self.what.id),
             agent: text(self.what.agent),
             everyone: self.what.everyone,
@@ -243,7 +243,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// What a file holds, without the white space at its end.
-pub(super) fn secret_of(file: &PathBuf) -> Result<String, CliError> {
+pub(super) fn secret_of(file: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     if file.as_os_str() == "-" {
         std::io::stdin().read_to_string(&mut text)?;

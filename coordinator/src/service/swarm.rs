@@ -1,8 +1,10 @@
-//! Membership: joining, and who there is.
+//! Membership: joining, leaving, and who there is.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use skein_shared::id::Kind;
+use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::pool::{Command, Join, MemberView, Pool, Reply};
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -53,6 +55,52 @@ impl Service {
         let Reply::Joined { member, existing } = reply else { return Err(unexpected("the pool")) };
         let shown = self.member_with_profile(who, member.id).await?;
         Ok((shown.unwrap_or_else(|| member_json(&member)), existing))
+    }
+
+    /// Takes a member out of the swarm for good. Its tasks and the offers to it go back to the pool, its name is free, and
+    /// so is the lead's place if it led. A run of it goes on and has nothing to report on any more; its locks are that
+    /// run's, and end with it or by their time. Gives who it was, the tasks that went back, and how many messages of its
+    /// inbox it leaves unread: nobody else is given those.
+    ///
+    /// # Errors
+    /// `not_found` for who is no member; `forbidden` unless the caller leads or administers, or is the member itself.
+    pub async fn remove_member(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        which: &Which,
+    ) -> Result<Value, Refusal> {
+        policy::require(who, Right::Read)?;
+        let agent = match which {
+            Which::Id(id) => *id,
+            Which::Name(name) => {
+                let named = self.agent_named(who, name).await;
+                named.map_err(|refusal| no_member(refusal, Code::NotFound, which))?
+            }
+        };
+        let is_own = agent == who.agent && policy::may(who, Right::Work);
+        if !is_own {
+            self.require_lead(who).await?;
+        }
+        // Afterwards nothing says any more who it was.
+        let known = self.member(who, agent).await?.unwrap_or_default();
+        let left = self.change::<Pool>(&who.entity(Kind::Pool), request, Command::Leave { agent }).await;
+        match left.map_err(|refusal| no_member(refusal, Code::NotJoined, which))? {
+            Reply::Left { returned } => Ok(json!({
+                "id": agent, "name": known["name"], "isLead": known["isLead"], "returnedTasks": returned,
+                "unreadMessages": self.unread_in_inbox(who, agent).await,
+            })),
+            _ => Err(unexpected("the pool")),
+        }
+    }
+
+    /// None while the inboxes cannot be asked: that undoes nothing of what the answer is about.
+    async fn unread_in_inbox(&self, who: &Principal, agent: Uuid) -> Option<u64> {
+        let count = inboxes::Command::Count { agent };
+        match self.ask::<Inboxes>(&who.entity(Kind::Inboxes), count).await {
+            Ok(inboxes::Reply::Count { unread }) => Some(unread),
+            _ => None,
+        }
     }
 
     /// The caller's own member record, if it has joined.
@@ -132,14 +180,107 @@ impl Service {
     }
 }
 
+/// The refusal, unless it has the code by which the pool says that it does not know the member: that is then said in the
+/// words of those who remove one.
+fn no_member(refusal: Refusal, unknown: Code, which: &Which) -> Refusal {
+    if refusal.code != unknown {
+        return refusal;
+    }
+    let problem = format!(
+        "`{which}` is no member of this swarm, and nothing was changed; `skein agents list` shows who is"
+    );
+    Refusal::new(Code::NotFound, problem)
+}
+
 pub(super) fn member_json(member: &MemberView) -> Value {
     let status = match (member.offline, member.current) {
         (true, _) => "offline",
         (false, 0) => "idle",
         (false, _) => "busy",
     };
-    serde_json::json!({
+    json!({
         "id": member.id, "name": member.name, "isLead": member.lead, "status": status,
         "maxTasks": member.max_tasks, "emptyPollCount": member.empty_polls, "capabilities": [],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::pool::{Rules, Target, TaskSpec};
+
+    use super::*;
+    use crate::entity::tests::node;
+    use crate::service::tasks::Wanted;
+
+    fn named(name: &str) -> Which {
+        Which::Name(name.to_owned())
+    }
+
+    async fn joined(service: &Service, name: &str, role: Role) -> Principal {
+        let who = Principal::named(name, role);
+        let lead = role == Role::Lead;
+        let introduction = Introduction { name: name.to_owned(), lead, ..Introduction::default() };
+        service.join(&who, Uuid::now_v7(), introduction).await.unwrap();
+        who
+    }
+
+    #[tokio::test]
+    async fn a_member_that_is_removed_gives_its_tasks_and_its_place_back() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = joined(&service, "lead", Role::Lead).await;
+        let ann = joined(&service, "ann", Role::Worker).await;
+        let bob = joined(&service, "bob", Role::Worker).await;
+        let target = Target::Assign { agent: Some(ann.agent) };
+        let wanted = Wanted { spec: TaskSpec::new("count"), target, rules: Rules::Plain };
+        let sent = service.send_task(&lead, Uuid::now_v7(), wanted).await.unwrap().task;
+        let task = Uuid::try_parse(sent["id"].as_str().unwrap()).unwrap();
+        let remove =
+            async |who: &Principal, which: Which| service.remove_member(who, Uuid::now_v7(), &which).await;
+
+        let removed = remove(&lead, named("ann")).await.unwrap();
+        let told = json!({
+            "id": ann.agent, "name": "ann", "isLead": false, "returnedTasks": [task], "unreadMessages": 0,
+        });
+        assert_eq!(removed, told);
+        let back = service.get_task(&bob, task).await.unwrap();
+        assert_eq!((&back["status"], &back["agentId"]), (&json!("unassigned"), &Value::Null));
+        assert!(service.me(&ann).await.unwrap().is_none(), "it still counts as a member");
+        for which in [named("ann"), Which::Id(ann.agent)] {
+            let again = remove(&lead, which).await.unwrap_err();
+            assert_eq!(again.code, Code::NotFound);
+            assert!(again.message.contains("`skein agents list`"), "{again}");
+        }
+
+        let operator = Principal::named("boss", Role::Operator);
+        assert_eq!(remove(&operator, named("lead")).await.unwrap()["isLead"], true);
+        assert_eq!(service.require_lead(&lead).await.unwrap_err().code, Code::Forbidden);
+        joined(&service, "next", Role::Lead).await;
+    }
+
+    #[tokio::test]
+    async fn the_lead_operators_and_a_member_itself_remove_it_and_nobody_else() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        for (name, role) in [("lead", Role::Lead), ("ann", Role::Worker), ("bob", Role::Worker)] {
+            joined(&service, name, role).await;
+        }
+        let ann = Which::Id(Principal::named("ann", Role::Worker).agent);
+        for (name, role, refused) in [
+            ("bob", Role::Worker, Some(Code::Forbidden)),
+            // A lead's token alone makes no lead.
+            ("eve", Role::Lead, Some(Code::Forbidden)),
+            ("eve", Role::Observer, Some(Code::Forbidden)),
+            ("eve", Role::Runner, Some(Code::Forbidden)),
+            ("ann", Role::Observer, Some(Code::Forbidden)),
+            ("ann", Role::Worker, None),
+            // By now she is no member: the right was there.
+            ("lead", Role::Lead, Some(Code::NotFound)),
+            ("eve", Role::Operator, Some(Code::NotFound)),
+        ] {
+            let who = Principal::named(name, role);
+            let removed = service.remove_member(&who, Uuid::now_v7(), &ann).await;
+            assert_eq!(removed.err().map(|refusal| refusal.code), refused, "{name}, {role:?}");
+        }
+    }
 }

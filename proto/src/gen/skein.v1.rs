@@ -876,6 +876,14 @@ pub struct ConfigureLocksRequest {
     pub normalize: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveMemberRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    /// Its name or its id.
+    #[prost(string, tag = "2")]
+    pub member: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskRequest {
     #[prost(string, tag = "1")]
     pub swarm: ::prost::alloc::string::String,
@@ -1101,7 +1109,7 @@ pub mod admin_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What the command line asks of a coordinator. Every call carries an operator's token.
+    /// What the command line asks of a coordinator. Every call carries an operator's token, unless it says who else may.
     #[derive(Debug, Clone)]
     pub struct AdminClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1282,6 +1290,28 @@ pub mod admin_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("skein.v1.Admin", "ConfigureLocks"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes a member out of its swarm for good. The swarm's lead may as well, and the member itself.
+        pub async fn remove_member(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveMemberRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/RemoveMember",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "RemoveMember"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn show_task(
@@ -1755,6 +1785,11 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::ConfigureLocksRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Takes a member out of its swarm for good. The swarm's lead may as well, and the member itself.
+        async fn remove_member(
+            &self,
+            request: tonic::Request<super::RemoveMemberRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         async fn show_task(
             &self,
             request: tonic::Request<super::TaskRequest>,
@@ -1869,7 +1904,7 @@ pub mod admin_server {
             request: tonic::Request<super::RevokeRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
     }
-    /// What the command line asks of a coordinator. Every call carries an operator's token.
+    /// What the command line asks of a coordinator. Every call carries an operator's token, unless it says who else may.
     #[derive(Debug)]
     pub struct AdminServer<T> {
         inner: Arc<T>,
@@ -2148,6 +2183,51 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ConfigureLocksSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/RemoveMember" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveMemberSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::RemoveMemberRequest>
+                    for RemoveMemberSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveMemberRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_member(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveMemberSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

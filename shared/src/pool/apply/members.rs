@@ -16,7 +16,7 @@ impl Pool {
     pub(super) fn follow_member(&mut self, event: &Event, changes: &mut Changes) {
         match event {
             Event::Joined { join, max_tasks, at } => self.join(join, *max_tasks, *at, changes),
-            Event::Left { agent, at } => self.leave(*agent, *at, changes),
+            Event::Left { agent, .. } => self.leave(*agent, changes),
             Event::WentOffline { agent, at } => {
                 self.change_member(*agent, *at, json!({}), changes, |member| member.offline = true);
             }
@@ -69,16 +69,15 @@ impl Pool {
         changes.put(profile_key(join.agent), &json!({}), Some(texts.into()));
     }
 
-    fn leave(&mut self, agent: Uuid, at: Timestamp, changes: &mut Changes) {
-        let Some(mut member) = self.members.remove(&agent) else { return };
-        member.offline = true;
+    fn leave(&mut self, agent: Uuid, changes: &mut Changes) {
+        let Some(member) = self.members.remove(&agent) else { return };
         self.names.remove(&member.name);
         if self.lead == Some(agent) {
             self.lead = None;
         }
-        let body = json!({ "status": "offline", "lastUpdatedAt": at.iso() });
-        changes.archive(member_key(agent), &member, Some(body.into()));
-        changes.archive(profile_key(agent), &json!({}), None);
+        // Nothing is archived: whoever has a member's document is taken for a member, and by what it says for the lead.
+        changes.delete(member_key(agent));
+        changes.delete(profile_key(agent));
     }
 
     fn describe(&mut self, agent: Uuid, profile: &Profile, at: Timestamp, changes: &mut Changes) {

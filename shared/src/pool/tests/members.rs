@@ -47,12 +47,16 @@ fn leaving_gives_everything_back() {
     let queued = swarm.assigned(ANN);
     let offered = swarm.task(Target::Offer { agent: Some(ANN) });
     swarm.run(Command::Leave { agent: ANN }).unwrap();
+    for document in ["member", "profile"] {
+        assert!(swarm.0.body(&format!("{document}/{ANN}")).is_none(), "{document}");
+    }
     for task in [started, queued, offered] {
         assert_eq!(swarm.status(task), Status::Unassigned);
         let body = swarm.body(task);
         assert!(!body.contains_key("agentId") && !body.contains_key("offeredTo"));
     }
     assert_eq!(swarm.refused(poll(ANN, false)), Code::NotJoined);
+    assert_eq!(swarm.refused(Command::Leave { agent: ANN }), Code::NotJoined);
     swarm.run(Command::Join(join(ANN, "ann", false))).unwrap();
     assert_eq!(swarm.member(ANN)["status"], "idle");
 }

@@ -6,8 +6,9 @@
 -- effects, or nothing; 9 the entity's name; 10 how many documents are put; of each its name and its head, which begins
 -- with `1` where it is live and with `0` where it is archived; then how many are deleted, and their names; then how many
 -- bodies are made; of each its document's name, and the body; then how many are changed; of each its document's name, and
--- the two lines of what is changed, each behind a line end (`body.rs`); then how many blobs are to be kept; of each the number of the key of its chunks, how many they
--- are, their bytes, and its id; then the operations: how many arguments, command, number of the key, arguments.
+-- the two lines of what is changed, each behind a line end (`body.rs`); then how many blobs are to be kept; of each the
+-- number of the key of its chunks, how many they are, their bytes, and its id; then the operations: how many arguments,
+-- command, number of the key, arguments.
 local expected = tonumber(ARGV[4])
 local entity = redis.pcall('HMGET', KEYS[2], 'version', 'batch', 'sequence')
 if entity.err then
@@ -198,8 +199,13 @@ local function ahead(stream)
       last = tonumber(string.match(about[i + 1], '^%d+'))
     end
   end
+  local problem = 'its last id is ahead of the last position, ' .. position
+  -- Positions of events end at 2^44 (`position.rs`), and there have to be some behind this one.
+  if last >= 2 ^ 43 then
+    return { 'GARBAGE', stream, problem }
+  end
   return {
-    'GARBAGE', stream, 'its last id is ahead of the last position, ' .. position,
+    'GARBAGE', stream, problem,
     'take out (XDEL) what XRANGE ' .. stream .. ' ' .. position .. ' + shows if it is not of Skein, and then raise the ' ..
       'position with INCRBY ' .. KEYS[3] .. ' ' .. string.format('%.0f', last - number)
   }
@@ -219,7 +225,7 @@ if ARGV[at + 1] == 'EVENTS' then
   redis.call('ZADD', history, expected + 1, position)
   at = at + 3 + tonumber(ARGV[at])
 end
--- Its effects: of each the key of the outbox; its place in the batch, sequence, effect. Where one is refused it is the first.
+-- Its effects: of each the key of the outbox; its place in the batch, sequence, effect. If one is refused it is the first.
 while ARGV[at + 1] == 'EFFECT' do
   local outbox = KEYS[tonumber(ARGV[at + 2])]
   local added = redis.pcall('XADD', outbox, position .. '-' .. ARGV[at + 3],

@@ -361,6 +361,19 @@ async fn a_stream_that_another_program_has_put_ahead_is_named_with_what_helps_an
     }
 }
 
+/// As far as that the position cannot be raised: there would be no room for those behind it.
+#[tokio::test]
+async fn a_stream_that_is_ahead_for_ever_is_to_be_restored() {
+    let (server, mut connection) = started().await;
+    for ahead in ["8796093022208-0", "9007199254740993-0", "18446744073709551615-1"] {
+        let (stream, store) = (key("events"), alone(&server).await);
+        let add = cmd("XADD").arg(&stream).arg(ahead).arg("scribble").arg(1).to_owned();
+        let _: String = add.query_async(&mut connection).await.unwrap();
+        let said = refusal(&store, batch(1), &stream).await;
+        assert!(said.contains("restore it from a copy") && !said.contains("INCRBY"), "{said}");
+    }
+}
+
 /// What another program wrote into a body becomes no value of it when changes are put behind it: the body stays garbage,
 /// for somebody to mend, with all that was changed.
 #[tokio::test]

@@ -108,22 +108,33 @@ impl<'a> Documents<'a> {
 ///
 /// # Errors
 /// When a part has something else than what belongs there.
-pub(super) fn read(document: &str, parts: [(&str, Option<&[u8]>); 2]) -> Result<Value, StoreError> {
+pub(super) fn read(
+    document: &str,
+    [(bodies, made), (changes, changed)]: [(&str, Option<&[u8]>); 2],
+) -> Result<Value, StoreError> {
     let mut body = Map::new();
-    for (key, part) in parts {
-        merge_part(&mut body, part.unwrap_or_default())
-            .map_err(|problem| at(key, &format!("the body of `{document}` is none: {problem}")))?;
-    }
+    let spoilt = |key, problem| at(key, &format!("the body of `{document}` is none: {problem}"));
+    merge_made(&mut body, made.unwrap_or_default()).map_err(|problem| spoilt(bodies, problem))?;
+    merge_changes(&mut body, changed.unwrap_or_default()).map_err(|problem| spoilt(changes, problem))?;
     Ok(Value::Object(body))
 }
 
-/// Merges a part into a body: an object, or nothing, in the first line, and then changes.
-fn merge_part(body: &mut Map<String, Value>, part: &[u8]) -> serde_json::Result<()> {
-    let part = std::str::from_utf8(part).map_err(serde_json::Error::custom)?;
-    let mut lines = part.split('\n');
-    let made = lines.next().filter(|made| !made.is_empty());
-    if let Some(made) = made {
-        merge(body, serde_json::from_str(made)?);
+/// Merges into a body what was made, and the changes that were put behind it.
+fn merge_made(body: &mut Map<String, Value>, made: &[u8]) -> serde_json::Result<()> {
+    let end = made.iter().position(|byte| *byte == b'\n').unwrap_or(made.len());
+    let (made, changes) = made.split_at(end);
+    if !made.is_empty() {
+        merge(body, serde_json::from_slice(made)?);
+    }
+    merge_changes(body, changes)
+}
+
+/// Merges changes into a body, each of whose lines is behind a line end.
+fn merge_changes(body: &mut Map<String, Value>, changes: &[u8]) -> serde_json::Result<()> {
+    let changes = std::str::from_utf8(changes).map_err(serde_json::Error::custom)?;
+    let mut lines = changes.split('\n');
+    if lines.next() != Some("") {
+        return Err(serde_json::Error::custom("something before the first change"));
     }
     while let Some(names) = lines.next() {
         let names =
@@ -187,5 +198,6 @@ mod tests {
         for garbage in ["scribble", "{}{}"] {
             assert!(read_of(garbage, "").is_err(), "{garbage}");
         }
+        assert!(read_of("{}", r#"{"a":1}"#).is_err(), "no change stands in the first line");
     }
 }

@@ -75,6 +75,7 @@ impl Admin {
                 return Err(Refusal::new(Code::InvalidArgument, problem));
             }
         };
+        // An id does not say how long what it names holds; a node's own tokens hold longest.
         self.access.revoke(&who, of, OWN + LEEWAY).await
     }
 }

@@ -5,8 +5,8 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::principal::Principal;
-use super::token::{LEEWAY, refuse};
+use super::principal::{Principal, Role};
+use super::token::{LEEWAY, LONGEST, OWN, moment, refuse};
 
 /// How often a token may be made narrower from another: each step stands in the token.
 pub const STEPS: usize = 4;
@@ -16,8 +16,10 @@ pub const STEPS: usize = 4;
 pub struct Credential {
     pub who: Principal,
     pub id: Uuid,
-    /// The client, or the first of the tokens that this one continues.
+    /// The client, or the first of the tokens that this one continues, or the worker that it was handed to.
     pub family: Option<Uuid>,
+    /// The first of the tokens that this one continues, where the family is a worker and does not name it.
+    pub first: Option<Uuid>,
     /// The client that asked for it.
     pub client: Option<String>,
     /// Until when it may be exchanged for a later one.
@@ -43,6 +45,8 @@ pub struct Actor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub act: Option<Box<Actor>>,
 }
 
@@ -52,6 +56,7 @@ pub struct Link {
     pub agent: Uuid,
     pub id: Uuid,
     pub family: Option<Uuid>,
+    pub first: Option<Uuid>,
     pub since: Timestamp,
     /// Another agent gave it. Its family is then known by the worker's name, and goes on with each that is handed on anew.
     pub is_handed_on: bool,
@@ -77,17 +82,33 @@ impl Credential {
 
     /// The token itself and those that it came of.
     pub fn line(&self) -> impl Iterator<Item = Link> {
-        let Self { who, id, family, since, actor, .. } = self;
-        let is_handed_on = is_anothers(who.agent, actor.as_ref());
-        let own = Link { agent: who.agent, id: *id, family: *family, since: *since, is_handed_on };
+        let Self { who, id, family, first, since, actor, .. } = self;
+        let own = Link {
+            agent: who.agent,
+            id: *id,
+            family: *family,
+            first: *first,
+            since: *since,
+            is_handed_on: self.is_handed_on(),
+        };
         let actors = std::iter::successors(actor.as_ref(), |actor| actor.act.as_deref());
         std::iter::once(own).chain(actors.map(|actor| Link {
             agent: actor.sub,
             id: actor.jti,
             family: actor.family,
+            first: actor.first,
             since: Timestamp(actor.iat_ms),
             is_handed_on: is_anothers(actor.sub, actor.act.as_deref()),
         }))
+    }
+
+    fn is_handed_on(&self) -> bool {
+        is_anothers(self.who.agent, self.actor.as_ref())
+    }
+
+    /// How those that continue this one name the first of them; nothing where their family does.
+    pub fn first_handed_on(&self) -> Option<Uuid> {
+        self.is_handed_on().then_some(self.first.unwrap_or(self.id))
     }
 
     /// When it has ended, and what may yet come of it.
@@ -116,6 +137,28 @@ impl Credential {
         Some(ends + ends.since(self.since) + LEEWAY)
     }
 
+    /// When the last of those has ended that end if its family is revoked now.
+    pub fn revoked_ends(&self, now: Timestamp) -> Timestamp {
+        let said = self.last_ends();
+        if self.is_handed_on() {
+            // Those that were handed on until now, on a node whose clock may be ahead, hold for a year at most. What handed
+            // them on may hold much longer, as a run's token does.
+            let latest = now + LEEWAY + LONGEST;
+            return said.map_or(latest, |said| said.min(latest));
+        }
+        said.unwrap_or_else(|| self.first_ends(now))
+    }
+
+    /// When the first of its family has ended at the latest, where nobody says it. What a node makes for itself holds
+    /// longest; the id of any other says when it was made, unless it is another issuer's.
+    fn first_ends(&self, now: Timestamp) -> Timestamp {
+        let is_a_nodes = matches!(self.who.role, Role::Operator | Role::Runner);
+        match self.family.and_then(moment) {
+            Some(made) if !is_a_nodes => made + LONGEST,
+            _ => now + OWN,
+        }
+    }
+
     /// How those that come of this token name it.
     pub fn as_actor(&self) -> Actor {
         Actor {
@@ -123,6 +166,7 @@ impl Credential {
             jti: self.id,
             iat_ms: self.since.millis(),
             family: self.family,
+            first: self.first,
             act: self.actor.clone().map(Box::new),
         }
     }

@@ -200,6 +200,7 @@ impl Trust {
             },
             id: Uuid::new_v5(&space, id.as_bytes()),
             family: None,
+            first: None,
             client: None,
             renewable: None,
             family_ends: None,

@@ -76,6 +76,8 @@ pub struct Origin {
     pub rights: Rights,
     /// What its instance is called by, when it goes on as that of another token.
     pub family: Option<Uuid>,
+    /// The first of those that it continues, where the family does not name it.
+    pub first: Option<Uuid>,
     /// The client that asked for it.
     pub client: Option<String>,
     /// Until when it may be exchanged for a later one.
@@ -124,6 +126,8 @@ struct Wire {
     scope: Option<Rights>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     family: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -225,6 +229,7 @@ impl Keys {
             instance: claims.instance,
             scope: narrowed.then_some(origin.rights.and(Rights::of(claims.role))),
             family: origin.family,
+            first: origin.first,
             client_id: origin.client,
             renewable: origin.renewable.map(|until| until.millis() / 1000),
             family_ends: origin.family_ends.map(|end| end.millis() / 1000),
@@ -307,17 +312,20 @@ impl From<Wire> for Credential {
         };
         let seconds = |seconds: u64| Timestamp(seconds.saturating_mul(1000));
         let issued = moment(claims.jti).unwrap_or_else(|| seconds(claims.iat));
+        // The revocation of what was handed on is kept for no longer than any of it holds.
+        let latest = if claims.act.is_some() { issued + LONGEST } else { Timestamp::NEVER };
         Self {
             who,
             id: claims.jti,
             family: claims.family,
+            first: claims.first,
             client: claims.client_id,
             renewable: claims.renewable.map(seconds),
             family_ends: claims.family_ends.map(seconds),
             actor: claims.act,
             issued,
             since: claims.since_ms.map_or(issued, Timestamp),
-            expires: seconds(claims.exp),
+            expires: seconds(claims.exp).min(latest),
         }
     }
 }
@@ -354,7 +362,7 @@ fn at(now: Timestamp) -> Uuid {
 }
 
 /// When an id was made, if it says so.
-fn moment(id: Uuid) -> Option<Timestamp> {
+pub(super) fn moment(id: Uuid) -> Option<Timestamp> {
     let (seconds, nanos) = id.get_timestamp()?.to_unix();
     Some(Timestamp(seconds.saturating_mul(1000) + u64::from(nanos) / 1_000_000))
 }

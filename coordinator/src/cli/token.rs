@@ -181,7 +181,7 @@ pub(super) struct What {
     /// A file with the token; - reads it from standard input.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A token's id (`jti`), as `skein token issue --json` prints it.
+    /// A token's id (`jti`), as `skein token issue --json` prints it: of those that renew one another, the id of the first.
     #[arg(long)]
     id: Option<Uuid>,
     /// An agent's id: all tokens that it was given until now, and all that came of them.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::auth::credential::STEPS;
-use crate::auth::token::{Claims, Keys, OWN, Origin};
+use crate::auth::token::{Claims, Keys, LEEWAY, LONGEST, OWN, Origin};
 use crate::auth::{Principal, Rights, Role};
 use crate::entity::tests::{Node, node};
 use crate::entity::timers;

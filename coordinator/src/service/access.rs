@@ -27,7 +27,7 @@ use super::instances::require_live;
 use super::unexpected;
 use crate::auth::credential::{Actor, STEPS};
 use crate::auth::issuer::Issuers;
-use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, OWN, Origin};
+use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, Origin};
 use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
 use crate::entity::{Entities, Request};
 use crate::projection::{Filter, Query, Test};
@@ -203,7 +203,7 @@ impl Access {
         let family = family.filter(|_| client.is_none());
         // The others may hold longer than this one.
         let last = match family {
-            Some(_) => credential.last_ends().unwrap_or_else(|| self.now() + OWN),
+            Some(_) => credential.revoked_ends(self.now()),
             None => credential.ends(),
         };
         let (of, by) = (Of::Token(family.unwrap_or(*id)), who.agent_name.to_string());
@@ -316,7 +316,7 @@ impl Access {
     }
 
     /// A token for a token: of the same agent or of a worker of it, never with more than the first, and never for longer
-    /// than that can be renewed.
+    /// than that can be renewed, nor for more than a year.
     ///
     /// # Errors
     /// `forbidden` for what would be wider; `invalid_argument` for what cannot be at all.
@@ -324,7 +324,7 @@ impl Access {
         let from = self.credential(token).await?;
         require_live(&self.entities, &from.who).await?;
         let usual = if narrower.agent.is_some() { USUAL } else { from.expires.since(from.issued) };
-        let lifetime = narrower.lifetime.unwrap_or(usual).min(from.ends().since(self.now()));
+        let lifetime = narrower.lifetime.unwrap_or(usual).min(from.ends().since(self.now())).min(LONGEST);
         if lifetime < Duration::from_secs(1) {
             return Err(forbidden("the token ends now, and what comes of it with it"));
         }
@@ -367,6 +367,7 @@ impl Access {
         let origin = Origin {
             rights: within(narrower.rights, who.rights.and(Rights::of(who.role)))?,
             family: from.family.or(Some(from.id)),
+            first: from.first_handed_on(),
             client: from.client.clone(),
             renewable: from.renewable,
             family_ends: from.last_ends(),

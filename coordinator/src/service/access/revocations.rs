@@ -161,6 +161,7 @@ impl Known {
                 }
             };
             named(Of::Token(link.id)).is_some()
+                || link.first.is_some_and(|first| named(Of::Token(first)).is_some())
                 || link.family.is_some_and(of_family)
                 || before(Of::Agent(link.agent), link.since)
                 || (agents && before(Of::Everyone, link.since))

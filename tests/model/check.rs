@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use skein_tests::process::give_way;
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Two, because that is what the machines of the continuous integration have.
@@ -18,6 +19,7 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
+    give_way().unwrap();
     let checker = model.checker().threads(THREADS).spawn_bfs().join();
     checker.assert_properties();
     let states = checker.unique_state_count();
@@ -32,6 +34,7 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
+    give_way().unwrap();
     let checker = model.checker().threads(THREADS).spawn_bfs().join();
     for harm in harms {
         checker.assert_no_discovery(harm);
@@ -46,6 +49,7 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
+    give_way().unwrap();
     let harms = HasDiscoveries::AnyOf(BTreeSet::from([harm]));
     let checker = model.checker().finish_when(harms).spawn_bfs().join();
     let path = checker.assert_any_discovery(harm);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use procfs::process::Process;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, kill_process, nice};
 use tokio::time::Instant;
 
 pub use rustix::process::Signal;
@@ -13,6 +13,17 @@ pub use rustix::process::Signal;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a process: nothing tells that it stands still.
 const LOOK: Duration = Duration::from_millis(1);
+/// The place behind all others, as `nice` counts.
+const LEAST: i32 = 19;
+
+/// From now on this thread, and those that it starts, compute only while nobody else does.
+///
+/// # Errors
+/// When the system refuses.
+pub fn give_way() -> Result<()> {
+    nice(LEAST).context("the system lets nobody give way")?;
+    Ok(())
+}
 
 /// Sends a signal to one process.
 ///

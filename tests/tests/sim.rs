@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use skein_shared::agent::{Event, Outcome};
+use skein_tests::process::give_way;
 use skein_tests::sim;
 use skein_tests::sim::check::events;
 use skein_tests::sim::clients::agent;
@@ -32,6 +33,7 @@ const FOUND: [u64; 6] = [
 
 /// Runs each seed, on as many threads as there are processors.
 fn hold(first: u64, count: u64) {
+    give_way().unwrap();
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let run = |thread: u64| {
         let mut operations = 0;
@@ -53,6 +55,7 @@ fn hold(first: u64, count: u64) {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
+    give_way().unwrap();
     let mut events = 0;
     for seed in 0..20 {
         let (first, again) = (sim::run(seed, None, false), sim::run(seed, None, false));
@@ -65,6 +68,7 @@ fn the_same_seed_gives_the_same_run() {
 /// Runs that wait are of no use if none of them sleeps.
 #[test]
 fn runs_are_frozen_wake_by_events_and_time_and_machines_sleep() {
+    give_way().unwrap();
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for seed in 0..150 {
         let mut world = World::new(Config::of(seed, None), false);
@@ -129,6 +133,7 @@ fn replay() {
 /// Tokens that no survivor has seen may be passed late then, and what follows from that is no news.
 #[test]
 fn no_shard_is_taken_below_an_epoch_that_was_seen_though_clocks_are_apart() {
+    give_way().unwrap();
     let fell = |seed, broken| {
         let report = sim::run_as(Config::of(seed, broken).with_clocks_apart(), false);
         report.broken.into_iter().find(|found| found.starts_with("epochs"))
@@ -166,6 +171,7 @@ const HARM: [(Broken, &[&str]); 13] = [
 /// A simulation that finds nothing proves nothing unless it finds what is there.
 #[test]
 fn every_broken_rule_is_found_out() {
+    give_way().unwrap();
     for (broken, harms) in HARM {
         let mut runs = (0..200).map(|seed| sim::run(seed, Some(broken), false));
         let Some(report) = runs.find(|report| !report.broken.is_empty()) else {

@@ -9,17 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use skein_runner::container::tree::Process;
+use tokio::time::Instant;
 
 use crate::agents::{self, Agents};
 use crate::coder::Coder;
 use crate::model::Model;
-use crate::up::{Folder, Up};
+use crate::up::{Folder, Up, until_next_look};
 use crate::webhook;
 
 /// Longest that anything may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// `/proc`, files and lists announce nothing, so they are looked at this often.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The node with the folder that its agents are defined and work in. Dropping it ends them all.
 pub struct Stage {
@@ -310,9 +309,10 @@ impl Stage {
     /// # Errors
     /// When it does not come to be, with what the node said last.
     pub async fn until(&self, what: &str, mut look: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+        let began = Instant::now();
         let looking = async {
             while !look().await? {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(until_next_look(began.elapsed())).await;
             }
             Ok(())
         };

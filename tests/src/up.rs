@@ -9,6 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+use tokio::time::Instant;
 
 use crate::process::{self, Signal};
 use crate::program::{Ground, Program};
@@ -16,8 +17,15 @@ use crate::program::{Ground, Program};
 /// How long a start may take on a busy machine. It ends as soon as the node is ready.
 const START: Duration = Duration::from_secs(120);
 
-/// How often to look for what no event tells.
+/// How often to look for what no event tells: at first, and when it has not come for seconds.
 const LOOK: Duration = Duration::from_millis(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How long to wait until the next look for what has been awaited for some time. Many a look is a program of its own, which
+/// takes a processor from what it looks for.
+pub(crate) fn until_next_look(awaited: Duration) -> Duration {
+    (awaited / 20).clamp(LOOK, LOOK_AGAIN)
+}
 
 /// The files in a folder, and in those within it, that have a text in them: a secret, for example.
 ///
@@ -264,12 +272,13 @@ impl Up {
 
     /// Looks at the node until it shows what is awaited.
     pub async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+        let began = Instant::now();
         let found = tokio::time::timeout(START, async {
             loop {
                 if let Some(found) = look().await? {
                     return Ok(found);
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(until_next_look(began.elapsed())).await;
             }
         });
         found.await.with_context(|| format!("{what}: this did not come about"))?

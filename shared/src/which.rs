@@ -1,4 +1,4 @@
-//! One of a swarm's epics, schedules or services, as callers name it.
+//! One of a swarm's members, epics, schedules or services, as callers name it.
 
 use std::fmt;
 

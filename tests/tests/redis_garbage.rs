@@ -22,6 +22,9 @@ use skein_tests::redis::{LASTING, Make, Server};
 use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use uuid::Uuid;
 
+/// The position of the last batch of all shards.
+const POSITION: &str = "{skein}:position";
+
 /// A server, and a connection by which another program writes into it.
 async fn started() -> (Server, MultiplexedConnection) {
     let server = Server::start().await.unwrap();
@@ -82,7 +85,7 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
         "events",
         "timers",
     ];
-    for spoilt in ours.map(key).into_iter().chain(["{skein}:position".to_owned()]) {
+    for spoilt in ours.map(key).into_iter().chain([POSITION.to_owned()]) {
         let store = alone(&server).await;
         spoil(&mut connection, &spoilt).await;
         let before: Vec<String> = connection.keys("*").await.unwrap();
@@ -327,8 +330,6 @@ async fn contents(connection: &mut MultiplexedConnection) -> Vec<(String, Value)
     }
     contents
 }
-
-const POSITION: &str = "{skein}:position";
 
 /// The entry is still there, or was taken out again: then only the stream itself knows of it.
 #[tokio::test]

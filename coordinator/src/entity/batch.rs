@@ -1,5 +1,6 @@
 //! What one batch gathers while its commands are decided.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde::Serialize;
@@ -131,7 +132,7 @@ fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
             DocumentChange::Put { key, live, head, body: later, .. },
         ) => {
             // A null stays in the change, so that the store removes the field too.
-            let body = Fields::joined([&earlier].into_iter().chain(&later));
+            let body = Fields::joined([&earlier].into_iter().chain(&later)).map(Cow::into_owned);
             DocumentChange::Put { key, live, head, body, new }
         }
         (_, later) => later,

@@ -249,6 +249,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_command_has_printed_is_waited_for_however_late_it_is_read() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let pipe = reader.try_clone().unwrap();
+        writer.write_all(b"hello").unwrap();
+        let (over, read) = mpsc::channel();
+        let output = Mutex::new(Output::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // As a reader that comes to no turn.
+                std::thread::park_timeout(REST * 3);
+                let mut chunk = [0; 5];
+                let mut output = output.lock().unwrap();
+                reader.read_exact(&mut chunk).unwrap();
+                output.take_in(&chunk);
+            });
+            assert!(goes_on(&pipe, &output, &read), "something holds it open still");
+            assert_eq!(output.lock().unwrap().text(), "hello");
+        });
+        drop((writer, over));
+        assert!(!goes_on(&pipe, &output, &read), "nothing more can come");
+    }
+
+    #[test]
     fn the_oldest_outputs_make_room_for_a_new_one() {
         let folder = tempfile::tempdir().unwrap();
         let now = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);

@@ -50,13 +50,8 @@ impl<'a> Document<'a, '_> {
     /// Adds the body that is made, as one argument.
     pub(super) fn add_made(self, arguments: &mut Arguments) {
         let since = &self.0[self.beginning().unwrap_or_default()..];
-        let bodies = || since.iter().filter_map(|change| body_of(change));
-        match bodies().count() {
-            0 => arguments.text("{}"),
-            // Most are written once, and passed on as they are.
-            1 => bodies().for_each(|body| arguments.text(body.text())),
-            _ => Fields::joined(bodies()).iter().for_each(|body| arguments.text(body.text())),
-        }
+        let body = Fields::joined(since.iter().filter_map(|change| body_of(change)));
+        arguments.text(body.as_deref().map_or("{}", Json::text));
     }
 
     /// What is changed of the body that was there before; nothing if it is left alone, or made anew.

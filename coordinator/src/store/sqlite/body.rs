@@ -3,6 +3,8 @@
 //! Appending a change needs no look at the body, which matters because one thread writes for everybody. Whoever
 //! reads a body merges its lines.
 
+use std::borrow::Cow;
+
 use rusqlite::Row;
 use rusqlite::types::Type;
 use serde_json::{Map, Value};
@@ -29,7 +31,7 @@ pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Value> {
 
 /// The line that a document's changes together add to its body; nothing if they leave it alone. A null stays in it, for
 /// the field may stand in an earlier line.
-pub(super) fn line(changes: &[Change]) -> Option<Json> {
+pub(super) fn line(changes: &[Change]) -> Option<Cow<'_, Json>> {
     Fields::joined(changes.iter().filter_map(|change| match change.get() {
         DocumentChange::Put { body, .. } => body.as_ref(),
         DocumentChange::Delete { .. } => None,

@@ -157,7 +157,7 @@ impl ShapedState {
                     row.live,
                     row.version,
                     row.head,
-                    line.as_ref().map(Json::text)
+                    line.as_deref().map(Json::text)
                 ])?;
         }
         self.connection.execute("DELETE FROM journal_even", [])?;

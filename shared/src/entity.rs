@@ -321,7 +321,7 @@ impl Changes {
         }
     }
 
-    /// Puts a live document under a key that was never used.
+    /// Puts a live document where there is none.
     pub fn create(&mut self, key: impl Into<String>, head: &impl Serialize, body: impl Into<Json>) {
         self.push(key.into(), true, head, Some(body.into()), true);
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
-pub const FORMAT: u32 = 15;
+pub const FORMAT: u32 = 16;
 /// Those that this program reads. A search of the memory is not as it was before 4, and the delegation of an inbox message
 /// not as before 5: one that an older node forwards is refused. Before 6 no node knew a swarm's limit of slots,
 /// before 7 none what its work cost, before 8 none what people ask the swarm for at a forge, before 9 none where the files of

@@ -313,26 +313,36 @@ impl Task {
     }
 }
 
-/// A task as the pool knows it.
+/// A task as the pool knows it. Answers are kept for their repeats, so what is at rest is left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskView {
     pub id: Uuid,
     pub status: Status,
     pub priority: u8,
     pub creator: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub agent: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub offered_to: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub instance: Option<InstanceId>,
     pub attempt: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub generation: u32,
     /// End of the lease, the offer or the reservation.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub until: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub depends_on: Vec<Uuid>,
     /// Dependencies that are not completed.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub unmet: Vec<Uuid>,
     /// Dependencies that never will be.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub blocked_by: Vec<Uuid>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub epic: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub schedule: Option<Uuid>,
     pub created: Timestamp,
     pub updated: Timestamp,

@@ -61,12 +61,14 @@ impl Pool {
             "description": join.description, "capabilities": join.capabilities, "maxTasks": max_tasks,
             "emptyPollCount": 0, "createdAt": at.iso(),
         });
-        self.change_member(join.agent, at, body, changes, |_| {});
+        if let Some(member) = self.members.get(&join.agent) {
+            changes.create(member_key(join.agent), member, self.member_body(join.agent, member, at, body));
+        }
         let texts = json!({
             "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
             "identityMd": profile::identity_md(join),
         });
-        changes.put(profile_key(join.agent), &json!({}), Some(texts.into()));
+        changes.create(profile_key(join.agent), &json!({}), texts);
     }
 
     fn leave(&mut self, agent: Uuid, changes: &mut Changes) {
@@ -121,17 +123,21 @@ impl Pool {
         changes: &mut Changes,
         edit: impl FnOnce(&mut Member),
     ) {
-        let active = self.active(agent);
         let Some(member) = self.members.get_mut(&agent) else { return };
         edit(member);
-        let status = match (member.offline, active) {
+        let Some(member) = self.members.get(&agent) else { return };
+        changes.put(member_key(agent), member, Some(self.member_body(agent, member, at, own)));
+    }
+
+    /// What changes in the body of a member, with the status that follows from its tasks.
+    fn member_body(&self, agent: Uuid, member: &Member, at: Timestamp, own: Value) -> Json {
+        let status = match (member.offline, self.active(agent)) {
             (true, _) => "offline",
             (false, 0) => "idle",
             (false, _) => "busy",
         };
         let at = &at.iso();
-        let body = Body { own, status, last_updated_at: at, last_activity_at: at };
-        changes.put(member_key(agent), member, Some(Json::of(&body)));
+        Json::of(&Body { own, status, last_updated_at: at, last_activity_at: at })
     }
 
     /// After one of its tasks began or stopped being in progress: writes the member only if it shows, that

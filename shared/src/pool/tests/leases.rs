@@ -175,6 +175,30 @@ fn heads_are_small() {
     assert!(text.len() <= 192, "{} bytes: {text}", text.len());
 }
 
+/// Each answer is kept for its repeat.
+#[test]
+fn answers_about_tasks_are_small_and_those_of_before_can_be_read() {
+    let mut swarm = Swarm::new();
+    let task = swarm.task(Target::Pool);
+    let view = swarm.head(task).view(task);
+    let text = serde_json::to_string(&view).unwrap();
+    assert!(
+        !text.contains("null") && !text.contains("[]") && text.len() <= 192,
+        "{} bytes: {text}",
+        text.len()
+    );
+    let mut whole: Map<String, Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::from_str::<TaskView>(&text).unwrap(), view);
+    for none in ["agent", "offered_to", "instance", "until", "epic", "schedule"] {
+        assert_eq!(whole.insert(none.to_owned(), Value::Null), None);
+    }
+    for empty in ["depends_on", "unmet", "blocked_by"] {
+        assert_eq!(whole.insert(empty.to_owned(), Value::Array(Vec::new())), None);
+    }
+    assert_eq!(whole.insert("generation".to_owned(), 0.into()), None);
+    assert_eq!(serde_json::from_value::<TaskView>(Value::Object(whole)).unwrap(), view);
+}
+
 #[test]
 fn without_a_lead_such_a_task_stays_in_the_pool_and_shows_it() {
     let mut swarm = Swarm::new();

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::entity::Effect;
+use crate::entity::{Changes, DocumentChange, Effect};
 use crate::id::Kind;
 
 #[test]
@@ -20,6 +20,18 @@ fn a_member_shows_the_agent_shape() {
     }
     assert_eq!((&body["status"], &body["maxTasks"]), (&Value::from("idle"), &Value::from(1)));
     assert!(!body.contains_key("role"));
+}
+
+/// What a store keeps of changes is written again with each that follows.
+#[test]
+fn joining_makes_documents_and_changes_none() {
+    let swarm = Swarm::new();
+    let joined = swarm.0.events.iter().find(|event| matches!(event, Event::Joined { .. })).unwrap();
+    let mut changes = Changes::default();
+    Swarm::empty().0.entity.apply(joined, &mut changes);
+    let made = |change: &DocumentChange| matches!(change, DocumentChange::Put { new: true, .. });
+    assert_eq!(changes.documents.len(), 2);
+    assert!(changes.documents.iter().all(made), "{changes:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod trims;
 use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, Row};
+use rustix::process::{Pid, getpriority_process};
 use serde_json::json;
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::Kind;
@@ -207,6 +208,20 @@ async fn a_read_sees_the_writes_before_it() {
     assert_eq!(world.projection.lag(), 0);
     assert_eq!(world.projection.list(tasks()).await.unwrap().len(), 1);
     assert_eq!(body(&world.projection, "task/2").await, None);
+}
+
+#[tokio::test]
+async fn the_thread_that_writes_gives_way_to_the_others() {
+    let _world = World::built().await;
+    let own = getpriority_process(None).unwrap();
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+    // Those of other tests may be about to begin or to end.
+    let gives_way = |thread: PathBuf| {
+        let number = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "projection\n")
+            && getpriority_process(Pid::from_raw(number)).is_ok_and(|nice| nice == (own + GIVES_WAY).min(19))
+    };
+    assert!(threads.into_iter().any(gives_way));
 }
 
 fn numbers(events: Vec<Event>) -> Vec<Value> {

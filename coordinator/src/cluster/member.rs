@@ -14,8 +14,9 @@ pub const FORMAT: u32 = 16;
 /// before 7 none what its work cost, before 8 none what people ask the swarm for at a forge, before 9 none where the files of
 /// an agent are, before 10 none which of an instance's calls were refused, before 11 none how the locks of a swarm
 /// are, nor that agents of one name in two swarms are two, before 12 none that an answer reached nobody, before 13 no
-/// document came along with an answer, before 14 an agent gave runs up that their runner had not held yet, and before 15 no
-/// lockspace knew who waits, and no inbox what was posted under a key.
+/// document came along with an answer, before 14 an agent gave runs up that their runner had not held yet, before 15 no
+/// lockspace knew who waits, and no inbox what was posted under a key, and before 16 an answer about a task named what the
+/// task does not have.
 pub const READS: RangeInclusive<u32> = 2..=FORMAT;
 
 /// A coordinator that takes part.

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::creation::Create;
-use super::state::{MemberView, TaskView};
 use super::steering::Untold;
+use super::view::{MemberView, TaskView};
 use crate::code::Refusal;
 use crate::costs::Cost;
 use crate::forge::Activity;

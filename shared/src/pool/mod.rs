@@ -20,6 +20,7 @@ mod steering;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -39,9 +40,10 @@ pub use concerned::claimable;
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use dependency::Dependency;
 pub use event::{Event, Return};
-pub use state::{ForgeLink, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
+pub use state::{ForgeLink, Member, Outcome, Pool, Source, Status, Task};
 pub use steering::{Untold, steering};
 pub use tag::Tag;
+pub use view::{MemberView, TaskView};
 
 impl Entity for Pool {
     const KIND: Kind = Kind::Pool;

@@ -55,15 +55,14 @@ impl Pool {
             empty_polls: 0,
             offline: false,
         };
-        self.take_member(join.agent, member);
-        let body = json!({
+        let own = json!({
             "id": join.agent, "name": join.name, "isLead": join.lead, "role": join.role,
             "description": join.description, "capabilities": join.capabilities, "maxTasks": max_tasks,
             "emptyPollCount": 0, "createdAt": at.iso(),
         });
-        if let Some(member) = self.members.get(&join.agent) {
-            changes.create(member_key(join.agent), member, self.member_body(join.agent, member, at, body));
-        }
+        let body = body(&member, self.active(join.agent), at, own);
+        changes.create(member_key(join.agent), &member, body);
+        self.take_member(join.agent, member);
         let texts = json!({
             "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
             "identityMd": profile::identity_md(join),
@@ -123,21 +122,10 @@ impl Pool {
         changes: &mut Changes,
         edit: impl FnOnce(&mut Member),
     ) {
+        let active = self.active(agent);
         let Some(member) = self.members.get_mut(&agent) else { return };
         edit(member);
-        let Some(member) = self.members.get(&agent) else { return };
-        changes.put(member_key(agent), member, Some(self.member_body(agent, member, at, own)));
-    }
-
-    /// What changes in the body of a member, with the status that follows from its tasks.
-    fn member_body(&self, agent: Uuid, member: &Member, at: Timestamp, own: Value) -> Json {
-        let status = match (member.offline, self.active(agent)) {
-            (true, _) => "offline",
-            (false, 0) => "idle",
-            (false, _) => "busy",
-        };
-        let at = &at.iso();
-        Json::of(&Body { own, status, last_updated_at: at, last_activity_at: at })
+        changes.put(member_key(agent), member, Some(body(member, active, at, own)));
     }
 
     /// After one of its tasks began or stopped being in progress: writes the member only if it shows, that
@@ -171,6 +159,17 @@ struct Body<'a> {
     status: &'static str,
     last_updated_at: &'a str,
     last_activity_at: &'a str,
+}
+
+/// What is written into a member's body: its own, and the status that follows from how many tasks it has in progress.
+fn body(member: &Member, active: usize, at: Timestamp, own: Value) -> Json {
+    let status = match (member.offline, active) {
+        (true, _) => "offline",
+        (false, 0) => "idle",
+        (false, _) => "busy",
+    };
+    let at = &at.iso();
+    Json::of(&Body { own, status, last_updated_at: at, last_activity_at: at })
 }
 
 fn member_key(agent: Uuid) -> String {

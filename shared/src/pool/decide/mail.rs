@@ -9,8 +9,8 @@ use crate::inboxes::{self, Deliver, Inboxes};
 use crate::mail::{self, Ids, Letter, Mail};
 use crate::pool::command::{Mailed, Reply};
 use crate::pool::creation::{Create, Rules, Target, TaskSpec};
-use crate::pool::state::TaskView;
 use crate::pool::state::{Pool, Source};
+use crate::pool::view::TaskView;
 
 /// The type of a task about a letter that begins a thread.
 pub(super) const MESSAGE: &str = "agentmail-message";

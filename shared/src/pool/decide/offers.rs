@@ -7,7 +7,8 @@ use crate::code::Refusal;
 use crate::entity::{Ctx, Decision};
 use crate::pool::command::Reply;
 use crate::pool::event::Event;
-use crate::pool::state::{Pool, Status, Task, TaskView};
+use crate::pool::state::{Pool, Status, Task};
+use crate::pool::view::TaskView;
 
 impl Pool {
     /// Offers that the agent could accept now, oldest first. One that waits for other tasks is left out: it

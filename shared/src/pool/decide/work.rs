@@ -10,7 +10,8 @@ use crate::limits;
 use crate::mutation::{self, Mutation};
 use crate::pool::command::Reply;
 use crate::pool::event::Event;
-use crate::pool::state::{Pool, Status, Task, TaskView, Term};
+use crate::pool::state::{Pool, Status, Task, Term};
+use crate::pool::view::TaskView;
 
 impl Pool {
     /// Open offers first; then the task whose hand-over may have been lost; then, within the capacity, the

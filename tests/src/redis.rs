@@ -19,8 +19,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long several servers may take to find one another, and to choose a primary.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Settings of a server that flushes each write before it answers: it loses nothing that it acknowledged.
-pub const LASTING: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+/// Settings of a server that flushes each write before it answers: it loses nothing that it acknowledged. The others are
+/// as the guide for operators has them.
+pub const LASTING: &[&str] = &["--appendonly", "yes", "--appendfsync", "always", "--rdbcompression", "no"];
+/// The same for one that flushes once a second.
+pub const EACH_SECOND: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec", "--rdbcompression", "no"];
 
 /// Looks until it is so.
 ///

@@ -15,7 +15,7 @@ use skein_coordinator::store::redis::{self, Options as Access, Redis};
 use skein_coordinator::store::{Batch, Store, Version};
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
-use skein_tests::redis::Server;
+use skein_tests::redis::{EACH_SECOND, LASTING, Server};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
@@ -53,11 +53,11 @@ struct Place {
 
 impl Place {
     async fn open(fsync: Fsync) -> Result<Self> {
-        let (name, durability) = match fsync {
-            Fsync::Always => ("always", redis::Durability::Always),
-            Fsync::EverySecond => ("everysec", redis::Durability::Everysec),
+        let (settings, durability) = match fsync {
+            Fsync::Always => (LASTING, redis::Durability::Always),
+            Fsync::EverySecond => (EACH_SECOND, redis::Durability::Everysec),
         };
-        let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", name]).await?;
+        let server = Server::start_with(settings).await?;
         let access = Access { durability, ..Access::new(server.url(), "bench") };
         let store = Arc::new(Redis::open(&access, Clock::start().wall()).await?);
         let (keeper, stop) = (Arc::clone(&store), CancellationToken::new());

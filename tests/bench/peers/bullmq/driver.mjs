@@ -15,7 +15,7 @@ const connection = { host: '127.0.0.1', port: Number(port), maxRetriesPerRequest
 const server = spawn(
   'setpriv',
   ['--pdeathsig', 'KILL', redis, '--port', port, '--bind', '127.0.0.1', '--dir', folder, '--save', '',
-    '--appendonly', 'yes', '--appendfsync', appendfsync],
+    '--appendonly', 'yes', '--appendfsync', appendfsync, '--rdbcompression', 'no'],
   { stdio: ['ignore', 'ignore', 'inherit'] },
 );
 server.on('error', (error) => { throw error; });

@@ -19,23 +19,41 @@ pub(super) const BENCH: Bench = Bench {
 };
 
 const CLIENTS: usize = 32;
+/// Of the rate of its own scripts.
+const SHARE_OF_SCRIPTS: f64 = 0.80;
 
 async fn run(options: Options) -> Result<Report> {
     let mut report = Report::default();
-    let always = [(bullmq::ALWAYS_FILLED, 1.0), (bullmq::ALWAYS, 2.5)];
-    let everysec = [(bullmq::EVERYSEC_FILLED, 1.5), (bullmq::EVERYSEC, 3.5)];
-    at(&options, &mut report, Fsync::Always, "skein always", always).await?;
-    at(&options, &mut report, Fsync::EverySecond, "skein everysec", everysec).await?;
+    let always = Class {
+        fsync: Fsync::Always,
+        label: "skein always",
+        without_keys: "skein always, no keys",
+        peers: [(bullmq::ALWAYS_FILLED, 1.0), (bullmq::ALWAYS, 2.5)],
+    };
+    let everysec = Class {
+        fsync: Fsync::EverySecond,
+        label: "skein everysec",
+        without_keys: "skein everysec, no keys",
+        peers: [(bullmq::EVERYSEC_FILLED, 1.5), (bullmq::EVERYSEC, 3.5)],
+    };
+    for class in [always, everysec] {
+        at(&options, &mut report, class).await?;
+    }
     Ok(report)
 }
 
-async fn at(
-    options: &Options,
-    report: &mut Report,
+/// What runs at one durability.
+struct Class {
     fsync: Fsync,
     label: &'static str,
+    /// No answers are kept for repeats, as the peers keep none.
+    without_keys: &'static str,
+    /// With the least ratio to each.
     peers: [(peers::Peer, f64); 2],
-) -> Result<()> {
+}
+
+async fn at(options: &Options, report: &mut Report, class: Class) -> Result<()> {
+    let Class { fsync, label, without_keys, peers } = class;
     let folder = |name: &str| options.folder_for(&format!("{name} {label}"));
     let mut contenders: Vec<Box<dyn Contender>> = vec![
         Box::new(
@@ -43,15 +61,21 @@ async fn at(
                 .await?,
         ),
         Box::new(OverRedis::open(label, &folder("kernel")?, embedded::cycle, fsync).await?),
+        Box::new(
+            OverRedis::open(without_keys, &folder("no keys")?, embedded::cycle_without_keys, fsync).await?,
+        ),
     ];
-    let goals: Vec<_> = peers.iter().map(|(peer, bound)| (peer.name, *bound)).collect();
+    let beside_peers = peers.each_ref().map(|(peer, bound)| (peer.name, *bound));
     peers::add(&mut contenders, report, options, &peers.map(|(peer, _)| peer)).await?;
     let case = rounds::run(&Load::new("task cycle", CLIENTS), &mut contenders, options).await?;
     for contender in contenders {
         contender.stop().await?;
     }
-    for (to, bound) in [("scripts", 0.80)].into_iter().chain(goals) {
-        report.goals.push(Goal::at_least(format!("B3 {label} to {to}"), bound, case.ratio(label, to)));
+    let goals = std::iter::once((label, "scripts", SHARE_OF_SCRIPTS))
+        .chain(beside_peers.map(|(peer, bound)| (label, peer, bound)))
+        .chain(beside_peers.map(|(peer, bound)| (without_keys, peer, bound)));
+    for (ours, to, bound) in goals {
+        report.goals.push(Goal::at_least(format!("B3 {ours} to {to}"), bound, case.ratio(ours, to)));
     }
     report.cases.push(case);
     Ok(())

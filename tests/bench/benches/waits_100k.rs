@@ -104,7 +104,13 @@ async fn attach(kernel: &Kernel, total: usize) -> Result<Vec<Waiter>> {
     for number in 0..total {
         let name = Name::parse(&format!("sleeper-{}", number % AGENTS)).map_err(refused)?;
         let instance = InstanceId(format!("token-{number}"));
-        let agent = Agent { id: Uuid::from_u128(number as u128), name, instance, kernel: kernel.clone() };
+        let agent = Agent {
+            id: Uuid::from_u128(number as u128),
+            name,
+            instance,
+            has_keys: true,
+            kernel: kernel.clone(),
+        };
         waiters.push(Waiter { agent, number, wait: Uuid::now_v7() });
     }
     for waiter in &waiters[..AGENTS] {

@@ -69,6 +69,7 @@ impl Kernel {
             id: Uuid::now_v7(),
             name: name(&format!("worker-{number}"))?,
             instance: InstanceId(format!("worker-{number}")),
+            has_keys: true,
             kernel: self.clone(),
         };
         let join = pool::Join {
@@ -105,6 +106,8 @@ pub(crate) struct Agent {
     pub id: Uuid,
     pub name: Name,
     pub instance: InstanceId,
+    /// Whether its requests have keys, as those behind a runner have: then the answer to each is kept for its repeat.
+    pub has_keys: bool,
     pub kernel: Kernel,
 }
 
@@ -115,7 +118,7 @@ impl Agent {
     /// When it refuses.
     pub(crate) async fn pool(&self, command: pool::Command) -> Result<pool::Reply> {
         let key = EntityKey::of(Kind::Pool, &self.kernel.swarm);
-        let request = Request::once(Uuid::now_v7());
+        let request = Request { keep_reply: self.has_keys, ..Request::once(Uuid::now_v7()) };
         Box::pin(self.kernel.entities.ask::<Pool>(&key, request, command)).await.map_err(refused)
     }
 
@@ -198,6 +201,11 @@ pub(crate) fn cycle(agent: Agent) -> BoxFuture<'static, Result<()>> {
         agent.claim(task).await?;
         agent.complete(task).await
     })
+}
+
+/// A [`cycle`] of an agent whose requests have no keys, as those have that come from no runner.
+pub(crate) fn cycle_without_keys(agent: Agent) -> BoxFuture<'static, Result<()>> {
+    cycle(Agent { has_keys: false, ..agent })
 }
 
 /// Durable steps of a [`lock`].

@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// as the guide for operators has them.
 pub const LASTING: &[&str] = &["--appendonly", "yes", "--appendfsync", "always", "--rdbcompression", "no"];
 /// The same for one that flushes once a second.
-pub const EACH_SECOND: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec", "--rdbcompression", "no"];
+pub const EACH_SECOND: &[&str] =
+    &["--appendonly", "yes", "--appendfsync", "everysec", "--rdbcompression", "no"];
 
 /// Looks until it is so.
 ///

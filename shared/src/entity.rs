@@ -61,7 +61,7 @@ pub trait Entity: Sized + Send + 'static {
     }
 
     /// Gives the command the body of that document.
-    fn consulted(_command: &mut Self::Command, _body: &Map<String, Value>) {}
+    fn consulted(_command: &mut Self::Command, _body: &Json) {}
 
     /// Answers a command, or refuses it. A refusal commits nothing.
     fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;

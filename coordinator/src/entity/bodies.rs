@@ -8,11 +8,34 @@ use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::entity::Entity;
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 
 use super::directory::{Entities, unreadable};
 use super::documents::Found;
 use super::request::Request;
 use crate::store::{Fence, StoredDocument};
+
+/// A body as it was come by.
+enum Body {
+    AtHand(Json),
+    Stored(Value),
+}
+
+impl Body {
+    fn value(self) -> Value {
+        match self {
+            Self::AtHand(body) => body.value(),
+            Self::Stored(body) => body,
+        }
+    }
+
+    fn text(self) -> Json {
+        match self {
+            Self::AtHand(body) => body,
+            Self::Stored(body) => body.into(),
+        }
+    }
+}
 
 impl Entities {
     /// Reads the body of one document as it was last committed, whoever owns its entity. Decisions never come
@@ -21,17 +44,21 @@ impl Entities {
     /// # Errors
     /// `unavailable` when the store cannot be read.
     pub async fn body(&self, key: &EntityKey, document: &str) -> Result<Option<Value>, Refusal> {
+        Ok(self.found(key, document).await?.map(Body::value))
+    }
+
+    async fn found(&self, key: &EntityKey, document: &str) -> Result<Option<Body>, Refusal> {
         if self.shared().store.fence(key) == Fence::NONE {
             // Another node's commits do not pass by here, so nothing is kept of it.
-            return Ok(self.stored(key, document).await?.map(|stored| stored.body));
+            return Ok(self.stored(key, document).await?.map(|stored| Body::Stored(stored.body)));
         }
         let turn = match self.shared().documents.find(key, document) {
-            Found::Body(body) => return Ok(Some(body)),
+            Found::Body(body) => return Ok(Some(Body::AtHand(body))),
             Found::Nothing(turn) => turn,
         };
         Ok(self.stored(key, document).await?.map(|stored| {
             self.shared().documents.keep(turn, &stored);
-            stored.body
+            Body::Stored(stored.body)
         }))
     }
 
@@ -60,9 +87,9 @@ impl Entities {
         mut command: E::Command,
     ) -> Result<E::Command, Refusal> {
         if let Some(document) = E::consults(&command)
-            && let Some(Value::Object(body)) = self.body(key, &document).await?
+            && let Some(body) = self.found(key, &document).await?
         {
-            E::consulted(&mut command, &body);
+            E::consulted(&mut command, &body.text());
         }
         Ok(command)
     }

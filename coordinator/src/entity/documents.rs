@@ -4,16 +4,15 @@
 //! A document has its place in one set, by its hash; a set holds a few, so that those which share it do not drive
 //! each other out. The host tells of each commit before it answers, and a commit changes what the set holds, or at
 //! least the set's turn: then a reader that was under way with an older body finds the turn changed and keeps what
-//! it read to itself. Most bodies change more often than they are read: changes are kept as they came until one is.
+//! it read to itself. Bodies are texts, and most change more often than they are read: changes are kept as they came
+//! until one is.
 
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
-use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
-use skein_shared::json::Json;
+use skein_shared::json::{Fields, Json};
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 use crate::store::{StoredDocument, Version};
@@ -21,7 +20,7 @@ use crate::store::{StoredDocument, Version};
 /// Documents kept at most: so many sets of so many.
 const SETS: usize = 256;
 const WAYS: usize = 8;
-/// Greatest body that is kept, in bytes of its texts and names: some long ones must not fill the memory.
+/// Greatest body that is kept, in bytes of its text: some long ones must not fill the memory.
 const WEIGHT: usize = 2048;
 
 /// Recent bodies.
@@ -39,13 +38,13 @@ struct Set {
 }
 
 impl Set {
-    fn position(&self, key: &EntityKey, document: &str) -> Option<usize> {
-        self.held.iter().position(|held| held.is(key, document))
+    fn position(&self, name: &Name<'_>) -> Option<usize> {
+        self.held.iter().position(|held| held.is(name))
     }
 
     /// Takes a body in, in place of the document's older one.
-    fn put(&mut self, new: Held) {
-        match self.position(&new.key, &new.document) {
+    fn put(&mut self, name: &Name<'_>, new: Held) {
+        match self.position(name) {
             Some(at) => self.held[at] = new,
             None => {
                 if self.held.len() == WAYS {
@@ -57,29 +56,36 @@ impl Set {
     }
 }
 
+/// Which document.
+struct Name<'a> {
+    key: &'a EntityKey,
+    document: &'a str,
+    hash: u64,
+}
+
+impl<'a> Name<'a> {
+    fn new(key: &'a EntityKey, document: &'a str) -> Self {
+        Self { key, document, hash: Xxh3DefaultBuilder::new().hash_one((key, document)) }
+    }
+}
+
 #[derive(Debug)]
 struct Held {
     key: EntityKey,
     document: String,
+    /// Of both, for most that share a set differ in it.
+    hash: u64,
     /// The entity's version that the body is of. A reader may find a commit in the store before it is told.
     version: Version,
-    /// Without what waits to be merged.
-    body: Map<String, Value>,
-    /// Of the body, as [`weight`] says.
-    weight: usize,
-    /// Changes that wait to be merged until somebody reads the body, oldest first.
-    waiting: Vec<Json>,
-}
-
-impl Held {
-    fn is(&self, key: &EntityKey, document: &str) -> bool {
-        self.document == document && self.key == *key
-    }
+    /// What the body was made of, oldest first: itself, if it is whole.
+    changes: Vec<Json>,
+    /// Whether all that was changed is merged into the one body.
+    whole: bool,
 }
 
 /// What a set said.
 pub(super) enum Found {
-    Body(Value),
+    Body(Json),
     /// Read it from the store, and give it back with this turn.
     Nothing(u64),
 }
@@ -92,34 +98,39 @@ impl Default for Documents {
 
 impl Documents {
     pub(super) fn find(&self, key: &EntityKey, document: &str) -> Found {
-        let mut set = self.set(key, document);
-        match set.position(key, document) {
-            Some(at) => Found::Body(Value::Object(set.held[at].read().clone())),
+        let name = Name::new(key, document);
+        let mut set = self.set(&name);
+        match set.position(&name) {
+            Some(at) => Found::Body(set.held[at].read().clone()),
             None => Found::Nothing(set.turn),
         }
     }
 
     /// Keeps a body as the store gave it, unless a commit was told of meanwhile.
     pub(super) fn keep(&self, turn: u64, stored: &StoredDocument) {
-        let StoredDocument { key, document, version, body: Value::Object(body), .. } = stored else { return };
-        let weight = weight(body);
-        if weight > WEIGHT {
+        let StoredDocument { key, document, version, body, .. } = stored;
+        if !body.is_object() {
             return;
         }
-        let mut set = self.set(key, document);
+        let body = Json::of(body);
+        if body.text().len() > WEIGHT {
+            return;
+        }
+        let name = Name::new(key, document);
+        let mut set = self.set(&name);
         if set.turn == turn {
-            let (key, document, body) = (key.clone(), document.clone(), body.clone());
-            set.put(Held { key, document, version: *version, body, weight, waiting: Vec::new() });
+            let held = Held::new(&name, *version, body, true);
+            set.put(&name, held);
         }
     }
 
     /// Follows a commit.
     pub(super) fn committed(&self, key: &EntityKey, version: Version, changes: &[DocumentChange]) {
         for change in changes {
-            let document = change.key();
-            let mut set = self.set(key, document);
+            let name = Name::new(key, change.key());
+            let mut set = self.set(&name);
             set.turn += 1;
-            match set.position(key, document) {
+            match set.position(&name) {
                 Some(at) if set.held[at].version >= version => {}
                 Some(at) => {
                     if !set.held[at].follow(version, change) {
@@ -127,8 +138,8 @@ impl Documents {
                     }
                 }
                 None => {
-                    if let Some(made) = Held::made(key, version, change) {
-                        set.put(made);
+                    if let Some(made) = Held::made(&name, version, change) {
+                        set.put(&name, made);
                     }
                 }
             }
@@ -144,70 +155,69 @@ impl Documents {
         }
     }
 
-    fn set(&self, key: &EntityKey, document: &str) -> MutexGuard<'_, Set> {
-        let hash = Xxh3DefaultBuilder::new().hash_one((key, document));
+    fn set(&self, name: &Name<'_>) -> MutexGuard<'_, Set> {
         #[allow(clippy::cast_possible_truncation, reason = "the remainder is less than the number of sets")]
-        let set = &self.sets[(hash % SETS as u64) as usize];
+        let set = &self.sets[(name.hash % SETS as u64) as usize];
         set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Held {
+    fn new(name: &Name<'_>, version: Version, body: Json, whole: bool) -> Self {
+        let (key, document) = (name.key.clone(), name.document.to_owned());
+        Self { key, document, hash: name.hash, version, changes: vec![body], whole }
+    }
+
     /// A new document, of which the change says everything. Whoever made it is about to be shown it.
-    fn made(key: &EntityKey, version: Version, change: &DocumentChange) -> Option<Self> {
-        let DocumentChange::Put { key: document, body: Some(fields), new: true, .. } = change else {
-            return None;
-        };
-        let (key, document, waiting) = (key.clone(), document.clone(), vec![fields.clone()]);
-        let mut made = Self { key, document, version, body: Map::new(), weight: 0, waiting };
+    fn made(name: &Name<'_>, version: Version, change: &DocumentChange) -> Option<Self> {
+        let DocumentChange::Put { body: Some(fields), new: true, .. } = change else { return None };
+        // It may name a field that it has not.
+        let mut made = Self::new(name, version, fields.clone(), false);
         made.settle().then_some(made)
+    }
+
+    fn is(&self, name: &Name<'_>) -> bool {
+        self.hash == name.hash && self.document == name.document && self.key == *name.key
     }
 
     /// Takes a change in. False if nothing is left that could be kept.
     fn follow(&mut self, version: Version, change: &DocumentChange) -> bool {
         let DocumentChange::Put { body, .. } = change else { return false };
-        self.waiting.extend(body.clone());
+        if let Some(change) = body {
+            self.changes.push(change.clone());
+            self.whole = false;
+        }
         self.version = version;
         self.settle()
     }
 
-    /// False if the body has become too long to be kept. What waits is merged only if that has to be found out.
+    /// False if the body has become too long to be kept. Changes are merged only if that has to be found out.
     fn settle(&mut self) -> bool {
-        let waiting: usize = self.waiting.iter().map(|change| change.text().len()).sum();
-        if self.weight + waiting > WEIGHT {
+        if self.weight() > WEIGHT {
             self.read();
         }
-        self.weight <= WEIGHT
+        self.weight() <= WEIGHT
+    }
+
+    fn weight(&self) -> usize {
+        self.changes.iter().map(|change| change.text().len()).sum()
     }
 
     /// The body with all its changes, merged as the store does.
-    fn read(&mut self) -> &Map<String, Value> {
-        if !self.waiting.is_empty() {
-            for change in self.waiting.drain(..) {
-                merge(&mut self.body, change.value());
-            }
-            self.weight = weight(&self.body);
+    fn read(&mut self) -> &Json {
+        if !self.whole {
+            let mut body = Fields::default();
+            self.changes.iter().for_each(|change| body.merge(Fields::of(change)));
+            self.changes = vec![Json::of(&body)];
+            self.whole = true;
         }
-        &self.body
-    }
-}
-
-fn weight(body: &Map<String, Value>) -> usize {
-    body.iter().map(|(name, value)| name.len() + value_weight(value)).sum()
-}
-
-fn value_weight(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(values) => values.iter().map(value_weight).sum(),
-        Value::Object(fields) => weight(fields),
-        _ => size_of::<Value>(),
+        &self.changes[0]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use skein_shared::id::{Kind, Name};
     use skein_shared::time::Timestamp;
 
@@ -238,7 +248,7 @@ mod tests {
 
     fn body(documents: &Documents) -> Option<Value> {
         match documents.find(&pool(), TASK) {
-            Found::Body(body) => Some(body),
+            Found::Body(body) => Some(body.value()),
             Found::Nothing(_) => None,
         }
     }
@@ -252,7 +262,7 @@ mod tests {
 
     fn turn(documents: &Documents) -> u64 {
         match documents.find(&pool(), TASK) {
-            Found::Body(body) => panic!("it is there already: {body}"),
+            Found::Body(body) => panic!("it is there already: {body:?}"),
             Found::Nothing(turn) => turn,
         }
     }

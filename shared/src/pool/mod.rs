@@ -94,7 +94,7 @@ impl Entity for Pool {
         (report.finish.is_some() && report.about.is_none()).then(|| apply::key(report.task))
     }
 
-    fn consulted(command: &mut Command, body: &Map<String, Value>) {
+    fn consulted(command: &mut Command, body: &Json) {
         if let Command::Progress(report) = command {
             report.about = About::of_body(body);
         }

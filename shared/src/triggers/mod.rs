@@ -21,11 +21,10 @@ pub use filter::{Envelope, Filter, FilterKind, Miss};
 pub use state::Triggers;
 pub use subscription::{Key, subscription};
 
-use serde_json::{Map, Value};
-
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
+use crate::json::Json;
 use crate::time::Timestamp;
 
 impl Entity for Triggers {
@@ -47,9 +46,9 @@ impl Entity for Triggers {
         Some(apply::document(*receipt))
     }
 
-    fn consulted(command: &mut Command, body: &Map<String, Value>) {
+    fn consulted(command: &mut Command, body: &Json) {
         if let Command::Unclaimed { kept, .. } = command {
-            *kept = serde_json::from_value(Value::Object(body.clone())).ok();
+            *kept = body.read().ok();
         }
     }
 

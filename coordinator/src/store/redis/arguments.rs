@@ -15,6 +15,11 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
+    /// Room for so many bytes, so that they are not moved again and again while they come to be more.
+    pub(super) fn with_room(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ends: Vec::new() }
+    }
+
     pub(super) fn text(&mut self, text: &str) {
         self.texts(&[text]);
     }

@@ -13,6 +13,7 @@ use crate::costs::{self, Cost, Costs};
 use crate::entity::{Ctx, Effect};
 use crate::id::{EntityKey, InstanceId, Kind};
 use crate::inboxes::{self, Deliver, Inboxes, Slack};
+use crate::json::{Fields, Json};
 use crate::limits;
 use crate::memory::{self, Memory, Remember, Scope};
 use crate::mutation::{self, Mutation};
@@ -391,21 +392,21 @@ pub(super) fn failure(reason: Option<&str>) -> String {
 }
 
 /// Slack fields alone travel from a task to its follow-up.
-pub(super) fn slack(body: &Map<String, Value>) -> Map<String, Value> {
+fn slack(body: &Fields<'_>) -> Map<String, Value> {
     let fields = ["slackChannelId", "slackThreadTs", "slackUserId"];
-    let found = fields.into_iter().filter_map(|name| Some((name.to_owned(), body.get(name)?.clone())));
+    let found = fields.into_iter().filter_map(|name| Some((name.to_owned(), body.read(name)?)));
     found.collect()
 }
 
 impl About {
     /// Reads the fixed words of a task from its body.
-    pub fn of_body(body: &Map<String, Value>) -> Option<Self> {
-        let tags = body.get("tags").and_then(Value::as_array).into_iter().flatten();
+    pub fn of_body(body: &Json) -> Option<Self> {
+        let body = Fields::of(body);
         Some(Self {
-            text: body.get("task")?.as_str()?.to_owned(),
-            task_type: body.get("taskType").and_then(Value::as_str).map(str::to_owned),
-            tags: tags.filter_map(Value::as_str).map(str::to_owned).collect(),
-            context: slack(body),
+            text: body.read("task")?,
+            task_type: body.read("taskType"),
+            tags: body.read("tags").unwrap_or_default(),
+            context: slack(&body),
         })
     }
 }

@@ -73,7 +73,7 @@ fn the_memory_takes_what_is_learnt_whatever_is_long_in_it() {
         spec.tags = tags.to_vec();
         spec.epic_name = Some("e".repeat(200));
         let task = swarm.create(spec, Target::Assign { agent: Some(ANN) });
-        let about = About::of_body(&swarm.body(task));
+        let about = About::of_body(&Json::of(&swarm.body(task)));
         let report = Progress { finish: Some(finish), about, ..report(task, ANN) };
         swarm.run(Command::Progress(Box::new(report))).unwrap();
         let told = swarm.sent(Kind::Memory).pop().unwrap();
@@ -199,7 +199,7 @@ fn about_is_read_from_a_body() {
     let ends =
         || Command::Progress(Box::new(Progress { finish: Some(completed("seen")), ..report(task, ANN) }));
     let mut command = ends();
-    Pool::consulted(&mut command, &swarm.body(task));
+    Pool::consulted(&mut command, &Json::of(&swarm.body(task)));
     let Command::Progress(told) = &command else { panic!("{command:?}") };
     let read = told.about.clone().unwrap();
     assert_eq!((read.text.as_str(), read.tags.as_slice()), ("look around", &["shared".to_owned()][..]));

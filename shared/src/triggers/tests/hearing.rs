@@ -1,5 +1,7 @@
 //! What people say and write, with the events that bring it.
 
+use serde_json::Map;
+
 use super::*;
 use crate::forge::{Act, Activity, Noun, Report};
 use crate::mail::Letter;
@@ -109,7 +111,7 @@ fn what_its_sender_repeats_the_swarm_hears_if_nobody_has_it() {
 fn gives_back(bench: &mut Bench<Triggers>, receipt: u128, agent: &str, wait: u128) {
     let mut command = unclaimed(receipt, agent, wait, "message");
     let document = Triggers::consults(&command).unwrap();
-    Triggers::consulted(&mut command, bench.body(&document).unwrap());
+    Triggers::consulted(&mut command, &Json::of(bench.body(&document).unwrap()));
     assert_eq!(Triggers::consults(&command), None);
     bench.run(command).unwrap();
 }

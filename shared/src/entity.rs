@@ -301,6 +301,12 @@ impl DocumentChange {
         let (Self::Put { key, .. } | Self::Delete { key }) = self;
         key
     }
+
+    /// How long its texts are, bytes.
+    pub fn length(&self) -> usize {
+        let Self::Put { head, body, .. } = self else { return 0 };
+        head.text().len() + body.as_ref().map_or(0, |body| body.text().len())
+    }
 }
 
 impl Changes {

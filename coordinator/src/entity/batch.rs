@@ -48,7 +48,7 @@ impl Default for Draft {
 
 impl Draft {
     pub(super) fn event(&mut self, record: EventRecord, changes: Changes) {
-        self.weight += changes.documents.iter().map(weight).sum::<usize>();
+        self.weight += changes.documents.iter().map(DocumentChange::length).sum::<usize>();
         self.documents.extend(changes.documents);
         self.blobs.extend(changes.blobs);
         self.events.push(record);
@@ -93,16 +93,6 @@ impl Draft {
 /// An event as the log of its entity has it.
 pub(super) fn record<E: Entity>(event: &E::Event) -> EventRecord {
     EventRecord { subject: E::subject(event), body: Json::of(event) }
-}
-
-/// How long the texts of a change are, bytes.
-fn weight(change: &DocumentChange) -> usize {
-    match change {
-        DocumentChange::Put { head, body, .. } => {
-            head.text().len() + body.as_ref().map_or(0, |body| body.text().len())
-        }
-        DocumentChange::Delete { .. } => 0,
-    }
 }
 
 /// Folds the changes of one document into one: a commit writes each document once.

@@ -6,7 +6,6 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::sync::{oneshot, watch};
@@ -76,7 +75,7 @@ impl Inbox {
 
     pub(super) fn put(&self, message: Message) {
         let weight = match &message {
-            Message::Committed(batch, _) => weight(batch),
+            Message::Committed(batch, _) => batch.weight(),
             Message::Reload(_)
             | Message::Adopt
             | Message::Disown(_)
@@ -181,16 +180,4 @@ impl Drop for Hurry {
     fn drop(&mut self) {
         self.0.lock().readers -= 1;
     }
-}
-
-/// Roughly the bytes of a batch.
-fn weight(batch: &Batch) -> usize {
-    let texts = batch.events.iter().map(|event| event.body.text().len());
-    let replies = batch.replies.iter().map(|reply| reply.reply.text().len());
-    batch.documents.iter().map(change_weight).chain(texts).chain(replies).map(|part| 128 + part).sum()
-}
-
-fn change_weight(change: &DocumentChange) -> usize {
-    let DocumentChange::Put { head, body, .. } = change else { return 0 };
-    head.text().len() + body.as_ref().map_or(0, |body| body.text().len())
 }

@@ -65,6 +65,21 @@ pub struct Batch {
     pub blobs: Vec<BlobChange>,
 }
 
+impl Batch {
+    /// Roughly how long it is, bytes: its texts, and what stands around each.
+    pub(crate) fn weight(&self) -> usize {
+        let documents = self.documents.iter().map(DocumentChange::length);
+        let events = self.events.iter().map(|event| event.body.text().len());
+        let replies = self.replies.iter().map(|reply| reply.reply.text().len());
+        let effects = self.outbox.iter().map(|entry| match &entry.effect {
+            Effect::Entity { command, .. } => command.text().len(),
+            // There are few of these.
+            Effect::Runner { .. } | Effect::Slack { .. } => 0,
+        });
+        documents.chain(events).chain(replies).chain(effects).map(|text| 128 + text).sum()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventRecord {
     /// What the event is about: a task's, lock's, call's … id.

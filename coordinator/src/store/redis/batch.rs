@@ -2,7 +2,7 @@
 
 use redis::Cmd;
 use skein_shared::blobs::chunks;
-use skein_shared::entity::{BlobChange, DocumentChange, Effect};
+use skein_shared::entity::BlobChange;
 use skein_shared::limits;
 use skein_shared::time::Timestamp;
 
@@ -111,7 +111,7 @@ impl<'a> Preparing<'a> {
             version: Version(batch.expected.0 + 1),
             keys: Arguments::default(),
             types: String::new(),
-            arguments: Arguments::with_room(room(batch)),
+            arguments: Arguments::with_room(batch.weight()),
         };
         Self { batch, names, prepared, documents: Documents::new(&batch.documents) }
     }
@@ -353,25 +353,6 @@ impl<'a> Preparing<'a> {
         self.prepared.types.push(of.letter());
         keys.len()
     }
-}
-
-/// Roughly how long the arguments of a batch are, bytes: its texts, and what stands around each.
-fn room(batch: &Batch) -> usize {
-    let around = |text: usize| text + 128;
-    let documents = batch.documents.iter().map(|change| match change {
-        DocumentChange::Put { head, body, .. } => {
-            head.text().len() + body.as_ref().map_or(0, |body| body.text().len())
-        }
-        DocumentChange::Delete { .. } => 0,
-    });
-    let events = batch.events.iter().map(|event| event.body.text().len());
-    let replies = batch.replies.iter().map(|reply| reply.reply.text().len());
-    let effects = batch.outbox.iter().map(|entry| match &entry.effect {
-        Effect::Entity { command, .. } => command.text().len(),
-        Effect::Runner { .. } | Effect::Slack { .. } => 0,
-    });
-    let parts = documents.chain(events).chain(replies).chain(effects).map(around);
-    around(parts.sum())
 }
 
 /// The nonce as the lease has it.

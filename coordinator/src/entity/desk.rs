@@ -190,14 +190,17 @@ impl<E: Entity, T> Desk<E, T> {
         self.waiting.retain(|pending| pending.mark.is_some() || !has_gone(&pending.ticket));
     }
 
-    /// Whether what waits makes a batch now. A second one beside the batch under way must be at least half
-    /// as large: small ones would take longer than one (measured: half is faster than as large).
+    /// Whether what waits makes a batch now. A second one beside the batch under way must be at least half as large: small
+    /// ones would take longer than one (measured: half is faster than as large). Where there are few it must be as large:
+    /// it begins behind the first one all the same, and whoever comes after it waits for both.
     pub fn should_begin(&self) -> bool {
-        match self.in_flight.back() {
-            _ if self.doomed || self.waiting.is_empty() => false,
-            None => true,
-            Some(last) => self.in_flight.len() < UNDER_WAY && self.waiting.len() * 2 >= last.answers.len(),
+        if self.doomed || self.waiting.is_empty() {
+            return false;
         }
+        let Some(last) = self.in_flight.back() else { return true };
+        let (under_way, waiting) = (last.answers.len(), self.waiting.len());
+        let enough = if under_way + waiting < 2 * FEW { under_way } else { under_way.div_ceil(2) };
+        self.in_flight.len() < UNDER_WAY && waiting >= enough
     }
 
     /// Decides what waits, up to one batch, which gets this id.

@@ -80,6 +80,27 @@ async fn many_who_come_together_are_divided_so_that_the_store_has_some_while_the
     assert_eq!(version(&node).await, Version(before.0 + 3), "ten and ten");
 }
 
+/// What is sent behind few stands behind them, so whoever comes meanwhile goes with it rather than after it.
+#[tokio::test(start_paused = true)]
+async fn where_there_are_few_a_second_batch_is_as_large_as_the_first() {
+    let node = node();
+    together(&node, 4).await;
+    together(&node, 4).await;
+    let before = version(&node).await;
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let mut asked = Vec::new();
+    for wave in [4, 3, 1] {
+        asked.extend((0..wave).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))));
+        settle().await;
+    }
+    gate.open();
+    for (asked, total) in asked.into_iter().zip(9..) {
+        assert_eq!(asked.await.unwrap(), Ok(total));
+    }
+    assert_eq!(version(&node).await, Version(before.0 + 2), "four and four");
+}
+
 /// Whoever is alone waits for nobody; those who come together are decided for together.
 #[tokio::test(start_paused = true)]
 async fn who_asks_alone_is_decided_for_at_once_and_who_comes_among_others_with_them() {

@@ -11,7 +11,7 @@ use skein_coordinator::store::conformance::contents;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, Version};
+use skein_coordinator::store::{Batch, Chunk, CommitError, Fence, Store, StoreError, Version};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::{LASTING, Server};
 use skein_tests::stored::{
@@ -194,6 +194,12 @@ async fn take_all(store: &Redis) {
     }
 }
 
+async fn begin_anew(store: &Redis) {
+    // The first asking finds the connection broken.
+    while store.is_the_same().await.is_err() {}
+    store.begin_anew(wall()).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_after() {
     let mut server = Server::start().await.unwrap();
@@ -230,6 +236,32 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
     assert_eq!(after.iter().map(|record| record.version).collect::<Vec<_>>(), [Version(4)]);
 }
 
+/// What takes the place of the first that is lost has no record of its own.
+#[tokio::test]
+async fn what_another_goes_on_without_is_listed_though_it_begins_without_events() {
+    let mut server = Server::start().await.unwrap();
+    let first = open(&server.url()).await;
+    let other = Redis::join(&options(&server.url()), wall()).await.unwrap();
+    for expected in 0..2 {
+        commit(&first, expected).await.unwrap();
+    }
+    let behind = remember(&mut server.connection().await.unwrap()).await;
+    for expected in 2..5 {
+        commit(&first, expected).await.unwrap();
+    }
+    throw_back(&mut server, &behind).await;
+    begin_anew(&other).await;
+    take_all(&other).await;
+    let silent = Batch { id: Uuid::from_u128(77), events: Vec::new(), ..batch(2) };
+    other.commit(other.fence(&pool()), silent.into()).await.unwrap();
+    let next = Batch { after: Uuid::from_u128(77), id: Uuid::from_u128(78), at: wall(), ..batch(3) };
+    other.commit(other.fence(&pool()), next.into()).await.unwrap();
+    begin_anew(&first).await;
+    let incidents = first.incidents().await.unwrap();
+    let [incident] = &incidents[..] else { panic!("{incidents:?}") };
+    assert_eq!(incident.lost[0].documents, ["task/2", "task/3", "task/4"]);
+}
+
 /// The first to come has seen less than the replica has, and that has less than another one has let be read.
 #[tokio::test]
 async fn no_reader_misses_what_comes_after_a_failover_whoever_notices_it_first() {
@@ -248,15 +280,10 @@ async fn no_reader_misses_what_comes_after_a_failover_whoever_notices_it_first()
     let read_up_to = other.last_position().await.unwrap();
     throw_back(&mut server, &behind).await;
 
-    let anew = async |store: &Redis| {
-        // The first asking finds the connection broken.
-        while store.is_the_same().await.is_err() {}
-        store.begin_anew(wall()).await.unwrap();
-    };
-    anew(&first).await;
+    begin_anew(&first).await;
     take_all(&first).await;
     commit(&first, 3).await.unwrap();
-    anew(&other).await;
+    begin_anew(&other).await;
     let told = async |after: u64| {
         let records = other.records(after, 10).await.unwrap();
         records.iter().map(|record| record.version.0).collect::<Vec<_>>()

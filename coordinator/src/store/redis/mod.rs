@@ -261,8 +261,8 @@ impl Redis {
         let until = self.recent.end_life();
         let mut standing = self.reader.standing(&self.recent.entities()).await?;
         for (key, versions) in self.recent.doubtful(&standing) {
-            let made = match self.reader.records_of(&key, versions).await {
-                Ok(records) => records.into_iter().map(|record| (record.version, record.at)).collect(),
+            let (made, first_record) = match self.reader.made(&key, versions).await {
+                Ok(found) => found,
                 // Nobody can say then.
                 Err(StoreError(problem)) if key_of(&problem).is_some() => {
                     self.aside.watch.failed(&problem);
@@ -270,7 +270,8 @@ impl Redis {
                 }
                 Err(problem) => return Err(problem),
             };
-            standing.entry(key).or_default().made = made;
+            let stands = standing.entry(key).or_default();
+            (stands.made, stands.first_record) = (made, first_record);
         }
         let lost = self.recent.lost(until, &standing);
         if !lost.is_empty() {

@@ -128,9 +128,24 @@ impl Reader {
             let Ok((version, batch)) = found else { return Some((key.clone(), Standing::UNKNOWN)) };
             let batch: Option<String> = batch;
             let batch = batch.and_then(|batch| batch.parse().ok());
-            Some((key.clone(), Standing { version: Version(version?), batch, made: BTreeMap::new() }))
+            Some((key.clone(), Standing { version: Version(version?), batch, ..Standing::default() }))
         };
         Ok(there.filter_map(stands).collect())
+    }
+
+    /// When those of these versions that have a record were made, and the first version of all that has one. That is
+    /// asked for last: what was forgotten meanwhile lies before it.
+    pub(super) async fn made(
+        &self,
+        key: &EntityKey,
+        versions: Vec<Version>,
+    ) -> Result<(BTreeMap<Version, Timestamp>, Option<Version>), StoreError> {
+        let records = self.records_of(key, versions).await?;
+        let history = Keys::new(key).history();
+        let ask = cmd("ZRANGE").arg(&history).arg(0).arg(0).arg("WITHSCORES").to_owned();
+        let first: Vec<(String, u64)> = self.connection.ask(&history, &ask).await?;
+        let made = records.into_iter().map(|record| (record.version, record.at)).collect();
+        Ok((made, first.first().map(|(_, version)| Version(*version))))
     }
 
     pub(super) async fn live(

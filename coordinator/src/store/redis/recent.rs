@@ -35,6 +35,8 @@ struct Acknowledged {
     version: Version,
     batch: Uuid,
     at: Timestamp,
+    /// Whether it has events, so that the store keeps a record of it for a while.
+    recorded: bool,
     documents: Vec<String>,
 }
 
@@ -46,6 +48,8 @@ pub(super) struct Standing {
     pub(super) batch: Option<Uuid>,
     /// When versions were made that have a record.
     pub(super) made: BTreeMap<Version, Timestamp>,
+    /// The first version that still has a record: the oldest are forgotten first.
+    pub(super) first_record: Option<Version>,
 }
 
 /// Acknowledged writes of one entity that are gone.
@@ -84,6 +88,7 @@ impl Recent {
             version: Version(batch.expected.0 + 1),
             batch: batch.id,
             at: batch.at,
+            recorded: !batch.events.is_empty(),
             documents,
         });
         true
@@ -167,23 +172,30 @@ impl Recent {
 
 impl Standing {
     /// Of an entity that cannot be read: nobody can say that something of it is lost.
-    pub(super) const UNKNOWN: Self = Self { version: Version(u64::MAX), batch: None, made: BTreeMap::new() };
+    pub(super) const UNKNOWN: Self =
+        Self { version: Version(u64::MAX), batch: None, made: BTreeMap::new(), first_record: None };
 
-    /// Whether a batch is known not to be in the store. Of one that others followed its record tells, if it has one.
+    /// Whether a batch is known not to be in the store. Of one that others followed its record tells, or that there is
+    /// none though none of its age was forgotten: what took its place had no events.
     fn lacks(&self, one: &Acknowledged) -> bool {
-        self.version < one.version
-            || (self.version == one.version && self.batch != Some(one.batch))
-            || self.made.get(&one.version).is_some_and(|at| *at != one.at)
+        if self.version <= one.version {
+            return self.version < one.version || self.batch != Some(one.batch);
+        }
+        match self.made.get(&one.version) {
+            Some(at) => !one.recorded || *at != one.at,
+            None => one.recorded && self.first_record.is_some_and(|first| first < one.version),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use skein_shared::entity::DocumentChange;
     use skein_shared::id::{Kind, Name};
 
     use super::*;
-    use crate::store::TimerChange;
+    use crate::store::{EventRecord, TimerChange};
 
     fn key(kind: Kind) -> EntityKey {
         EntityKey::of(kind, &Name::parse("default").unwrap())
@@ -198,7 +210,7 @@ mod tests {
             id: Uuid::from_u128(expected.into()),
             at: Timestamp(expected * 10),
             documents: documents.iter().map(change).collect(),
-            events: Vec::new(),
+            events: vec![EventRecord { subject: None, body: json!("made").into() }],
             seen: Vec::new(),
             replies: Vec::new(),
             timer: TimerChange::Keep,
@@ -209,7 +221,7 @@ mod tests {
 
     fn standing(kind: Kind, version: u64, batch: u128) -> (EntityKey, Standing) {
         let batch = Some(Uuid::from_u128(batch));
-        (key(kind), Standing { version: Version(version), batch, made: BTreeMap::new() })
+        (key(kind), Standing { version: Version(version), batch, ..Standing::default() })
     }
 
     #[tokio::test]
@@ -259,6 +271,30 @@ mod tests {
         assert_eq!(lost(&stands).unwrap(), ["task/6", "task/7"]);
         stands.made.insert(Version(7), Timestamp(60));
         assert_eq!(lost(&stands), None);
+    }
+
+    #[tokio::test]
+    async fn what_one_without_events_took_the_place_of_is_lost_unless_its_record_was_forgotten() {
+        let recent = Recent::default();
+        for expected in 4..8 {
+            recent.note(&batch(Kind::Pool, expected, &[&format!("task/{expected}")]), 0);
+        }
+        recent.note(&Batch { events: Vec::new(), ..batch(Kind::Inboxes, 4, &["message/4"]) }, 0);
+        let (pool, mut stands) = standing(Kind::Pool, 20, 77);
+        let (inboxes, mut without) = standing(Kind::Inboxes, 20, 78);
+        let lost = |stands: &Standing, without: &Standing| {
+            let now = BTreeMap::from([(pool.clone(), stands.clone()), (inboxes.clone(), without.clone())]);
+            let lost = recent.lost(Instant::now(), &now);
+            lost.into_iter().map(|writes| writes.documents).collect::<Vec<_>>().concat()
+        };
+        stands.made = BTreeMap::from([(Version(5), Timestamp(40)), (Version(8), Timestamp(99))]);
+        without.first_record = Some(Version(1));
+        assert_eq!(lost(&stands, &without), ["task/7"], "of the sixth and seventh nobody can say");
+        stands.first_record = Some(Version(5));
+        assert_eq!(lost(&stands, &without), ["task/5", "task/6", "task/7"], "they would have records");
+        // One that has events took the place of one without, at the very same time.
+        without.made = BTreeMap::from([(Version(5), Timestamp(40))]);
+        assert_eq!(lost(&stands, &without), ["message/4", "task/5", "task/6", "task/7"]);
     }
 
     #[tokio::test]

@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(lost(&stands, &without), ["task/5", "task/6", "task/7"], "they would have records");
         // One that has events took the place of one without, at the very same time.
         without.made = BTreeMap::from([(Version(5), Timestamp(40))]);
-        assert_eq!(lost(&stands, &without), ["message/4", "task/5", "task/6", "task/7"]);
+        assert_eq!(lost(&stands, &without), ["task/5", "task/6", "task/7", "message/4"]);
     }
 
     #[tokio::test]

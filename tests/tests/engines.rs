@@ -171,6 +171,23 @@ async fn what_is_known_by_its_id_alone_is_swept(kind: Kind) -> Result<()> {
     bed.close().await
 }
 
+async fn what_is_known_by_its_id_alone_is_found_and_taken_over(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", TREE).await?;
+    bed.until("it is up", || bed.log("a-1") == "up\n").await?;
+    bed.restart().await?;
+    let found = bed.engine().find(&bed.id("a-1"), handle.user).await;
+    ensure!(found.as_ref() == Some(&handle), "{found:?} is not {handle:?}");
+    ensure!(bed.engine().find(&bed.id("a-2"), None).await.is_none(), "nobody started it");
+    ensure!(bed.engine().adopt(&handle, &bed.log_file("a-1")).await, "it was given up");
+    bed.until("its log is there, once", || bed.log("a-1") == "up\n").await?;
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    bed.engine().let_go(&handle);
+    ensure!(bed.engine().find(&bed.id("a-1"), handle.user).await.is_none(), "it is gone");
+    bed.close().await
+}
+
 async fn a_start_that_fails_leaves_nothing(kind: Kind) -> Result<()> {
     let bed = Bed::new(kind).await?;
     let mut spec = bed.spec("a-1", "echo up");
@@ -275,6 +292,7 @@ macro_rules! promised {
             a_daemon_ends_with_the_first_process,
             the_next_process_of_the_runner_takes_over,
             what_is_known_by_its_id_alone_is_swept,
+            what_is_known_by_its_id_alone_is_found_and_taken_over,
             a_start_that_fails_leaves_nothing,
             what_begins_says_so_first_and_does_not_begin_if_it_cannot,
             the_runners_own_program_runs_inside_beside_the_first_process,

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use super::docker::{Container, DockerEngine};
 use super::process::ProcessEngine;
-use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec};
+use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec, User};
 
 /// The first pause between looks for a Docker daemon that was not there at the start, and the longest: each is twice as
 /// long as the one before.
@@ -96,6 +96,16 @@ impl Engine for Engines {
 
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
         self.of(spec.container.is_some()).start(spec).await
+    }
+
+    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle> {
+        // Containers first: their processes carry the marks that the other engine looks for.
+        if let Some(docker) = self.docker.get()
+            && let Some(found) = docker.find(instance, user).await
+        {
+            return Some(found);
+        }
+        self.process.find(instance, user).await
     }
 
     async fn adopt(&self, handle: &Handle, log: &Path) -> bool {

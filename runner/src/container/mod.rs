@@ -41,6 +41,10 @@ pub trait Engine: Send + Sync {
     /// Starts an instance. Nothing of it is left behind when this fails.
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure>;
 
+    /// The first process of an instance that an earlier runner process has started, and of which that could not write
+    /// down any more how it is found again. None if there is none, or nobody can say which it is.
+    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle>;
+
     /// Takes over an instance that an earlier runner process started, with its log. False when it is gone.
     async fn adopt(&self, handle: &Handle, log: &Path) -> bool;
 

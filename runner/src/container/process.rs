@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::exec::{self, Scope};
 use super::tree::{self, Process};
-use super::{Container, Engine, Exec, Executed, Exit, Failure, Handle, Spec, cgroup, confine, freeze};
+use super::{Container, Engine, Exec, Executed, Exit, Failure, Handle, Spec, User, cgroup, confine, freeze};
 
 /// How often an adopted process is looked for.
 const OUTLIVE_LOOK: Duration = Duration::from_millis(100);
@@ -94,6 +94,24 @@ impl ProcessEngine {
         Ok(command)
     }
 
+    fn group(&self, instance: &str) -> Option<PathBuf> {
+        self.cgroups.as_ref().map(|root| root.join(instance))
+    }
+
+    /// By its first process: the pid, and when that was born.
+    async fn handle(&self, instance: &str, (pid, born): (u32, u64), user: Option<User>) -> Handle {
+        Handle {
+            instance: instance.to_owned(),
+            runner: self.runner.clone(),
+            pid,
+            born,
+            boot: seen(|| ready(tree::boot())).await.to_owned(),
+            cgroup: self.group(instance),
+            user,
+            container: None,
+        }
+    }
+
     /// Collects the child when it ends; an adopted process is watched by its descriptor.
     fn watch(&self, handle: &Handle, child: Option<Child>) {
         let (ended, ending) = watch::channel(None);
@@ -133,7 +151,7 @@ impl Engine for ProcessEngine {
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
         find_program(spec)?;
         let log = open_log(&spec.log)?;
-        let group = self.cgroups.as_ref().map(|root| root.join(&spec.instance));
+        let group = self.group(&spec.instance);
         let mut command = self.command(spec, group.as_deref(), log)?;
         if let Some(group) = &group {
             let problem =
@@ -153,18 +171,21 @@ impl Engine for ProcessEngine {
         let pid = child.id().unwrap_or_default();
         // The child is ours and not yet collected, so the pid cannot be another's.
         let born = seen(|| ready(Process::read(pid))).await.map_or(0, |process| process.born);
-        let handle = Handle {
-            instance: spec.instance.clone(),
-            runner: self.runner.clone(),
-            pid,
-            born,
-            boot: seen(|| ready(tree::boot())).await.to_owned(),
-            cgroup: group,
-            user: spec.user,
-            container: None,
-        };
+        let handle = self.handle(&spec.instance, (pid, born), spec.user).await;
         self.watch(&handle, Some(child));
         Ok(handle)
+    }
+
+    /// The shim makes the first process the leader of a session, and the others of the instance are younger.
+    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle> {
+        let marks = tree::marks(&self.runner, instance);
+        let look = || {
+            let marks = marks.clone();
+            spawn_blocking(move || tree::with_entries(&marks))
+                .map(|looked| looked.map_err(io::Error::other).flatten())
+        };
+        let first = seen(look).await.into_iter().find(|process| process.session == process.pid)?;
+        Some(self.handle(instance, (first.pid, first.born), user).await)
     }
 
     async fn adopt(&self, handle: &Handle, _: &Path) -> bool {
@@ -263,7 +284,7 @@ impl Engine for ProcessEngine {
         freeze::kill_marked(tree::marks(&self.runner, instance))
             .await
             .map_err(|error| Failure(format!("what is left of {instance}: {error}")))?;
-        let Some(group) = self.cgroups.as_ref().map(|root| root.join(instance)) else { return Ok(()) };
+        let Some(group) = self.group(instance) else { return Ok(()) };
         cgroup::kill(&group)
             .await
             .map_err(|error| Failure(format!("the control group of {instance}: {error}")))

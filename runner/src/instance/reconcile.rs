@@ -43,7 +43,10 @@ impl Instances {
     }
 
     /// False for one that has ended.
-    async fn take_over(self: &Arc<Self>, row: Row) -> Result<bool, Error> {
+    async fn take_over(self: &Arc<Self>, mut row: Row) -> Result<bool, Error> {
+        if row.handle.is_none() {
+            self.find_begun(&mut row).await?;
+        }
         if row.state == State::Spilled {
             self.take_over_asleep(row);
             return Ok(true);
@@ -69,7 +72,25 @@ impl Instances {
         Ok(true)
     }
 
-    /// One that the runner was starting when it ended. Whatever there is of it was started before this runner had the data
+    /// Finds the processes of one that the runner had started, or started again after a long sleep, when it ended: what has
+    /// begun goes on as if they had been written down.
+    async fn find_begun(&self, row: &mut Row) -> Result<(), Error> {
+        let woke = row.state == State::Spilled && !row.input.is_empty();
+        let may_have_begun = woke || row.state == State::Starting;
+        if !may_have_begun || self.shared.folders.unbegun(&row.instance).exists() {
+            return Ok(());
+        }
+        let Some(handle) = self.shared.engine.find(&row.instance, row.user).await else { return Ok(()) };
+        let pid = handle.pid;
+        (row.handle, row.state) = (Some(handle), State::Running);
+        let what = if woke { What::Restored { pid } } else { What::Started { pid } };
+        if woke {
+            row.input.clear();
+        }
+        self.shared.ledger.save(row.clone(), Some(what)).await
+    }
+
+    /// One that the runner was starting when it ended, and of which nothing was found that has begun. Whatever there is of it was started before this runner had the data
     /// folder, so it is found and ended, and begins nothing afterwards.
     async fn end_start(self: &Arc<Self>, row: Row) -> Result<bool, Error> {
         let unbegun = self.shared.folders.unbegun(&row.instance);

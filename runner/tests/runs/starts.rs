@@ -8,7 +8,7 @@ use skein_runner::instance::ledger::{State, What};
 use skein_shared::entity::RunnerCommand;
 
 use super::*;
-use crate::stubborn::{begin, has_exited, instances, nth, reign, started_by, stubborn, tired, told};
+use crate::stubborn::{begin, has_exited, instances, mute, nth, reign, started_by, stubborn, tired, told};
 
 /// As one whose image comes from far away: it says nothing, and is given up.
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +148,7 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_is_made_ag
     instances.leave().await;
 }
 
-/// Its program may have begun, so that it is not begun again.
+/// Its program may have begun, and nothing of it is left: it is not begun again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails_if_it_may_have_begun() {
     let bed = Bed::new("exec sleep 1000");
@@ -163,6 +163,70 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails_if_i
         ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report.what).collect();
     assert_eq!(told, [failed.clone(), failed], "once by itself, and once for the start that came again");
     assert!(instances.live().is_empty() && marked(id(1)).is_empty());
+    instances.leave().await;
+}
+
+/// Lives with a runner until it is stuck in a start, and lets it crash: all that it has open is shut, and what it has
+/// started runs on. Gives the instance's first process.
+fn crash_once_begun(
+    bed: &Bed,
+    (mark, starts): (&str, u32),
+    life: impl AsyncFnOnce(Arc<Instances>) + Send,
+) -> u32 {
+    let live = || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let (engine, stuck) = mute(mark, starts);
+            let (former, _, _lock) = instances(bed, mark, engine);
+            life(former).await;
+            tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
+            let unbegun = bed.data().join("unbegun").join(id(1));
+            until(|| (!unbegun.exists()).then_some(())).await;
+        });
+        runtime.shutdown_timeout(LIMIT);
+    };
+    // A test's instances are told by the name of its thread.
+    let name = std::thread::current().name().unwrap().to_owned();
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name).spawn_scoped(scope, live);
+        thread.unwrap().join().unwrap();
+    });
+    marked(id(1))[0].pid
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_had_begun_when_its_runner_crashed_goes_on_though_nothing_of_it_was_written_down() {
+    let bed = Bed::new("exec sleep 1000");
+    let begun = crash_once_begun(&bed, ("found", 0), async |former| {
+        former.command(started_by(1), ACCESS, &reign()).await.unwrap();
+    });
+    let (instances, ledger, _lock) = instances(&bed, "found", stubborn("found", 0, false));
+    instances.reconcile().await.unwrap();
+    // It comes again, for nobody has heard of it.
+    begin(&instances, 1).await;
+    let reports = ledger.reports(0, 10).await.unwrap();
+    assert!(reports.iter().all(|(_, report)| report.what == What::Started { pid: begun }), "{reports:?}");
+    assert_eq!(marked(id(1)).len(), 1, "it was begun twice");
+    let (instance, reason) = (id(1).to_owned(), "not wanted".to_owned());
+    let stop = RunnerCommand::Stop { instance, token: nth(2), reason, grace_ms: 0 };
+    instances.command(stop, "", &reign()).await.unwrap();
+    told(&instances, has_exited).await;
+    assert!(marked(id(1)).is_empty());
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_had_woken_when_its_runner_crashed_goes_on_though_nothing_of_it_was_written_down() {
+    let bed = Bed::new("exec sleep 1000");
+    let begun = crash_once_begun(&bed, ("awake", 1), async |former| {
+        begin(&former, 1).await;
+        sleep_and_wake(&former, 1).await;
+    });
+    let (instances, _, _lock) = instances(&bed, "awake", stubborn("awake", 0, false));
+    instances.reconcile().await.unwrap();
+    let woke = told(&instances, |report| matches!(report.what, What::Restored { .. })).await;
+    assert_eq!(woke.what, What::Restored { pid: begun });
+    assert_eq!(marked(id(1)).len(), 1, "it was woken twice");
     instances.leave().await;
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use serde_json::json;
-use skein_runner::container::{Container, Exec, Executed, Exit, Failure};
+use skein_runner::container::{Container, Exec, Executed, Exit, Failure, User};
 use skein_runner::credentials::Credentials;
 use skein_runner::definition;
 use skein_runner::endpoint::Upstreams;
@@ -27,6 +27,8 @@ struct Stubborn {
     starts: AtomicU32,
     /// Told of each start that takes for ever.
     stuck: Arc<Notify>,
+    /// What takes for ever has started all the same.
+    starts_then: bool,
     slow: Option<Arc<Slow>>,
 }
 
@@ -58,14 +60,21 @@ pub(crate) fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> 
 
 /// Starts so many times, and then takes for ever.
 pub(crate) fn tired(mark: &str, starts: u32) -> (Arc<dyn Engine>, Arc<Notify>) {
-    let (stuck, engine) = (Arc::new(Notify::new()), ProcessEngine::new(mark, launcher()));
-    let (refuses, starts) = (Refuses::default(), starts.into());
-    (Arc::new(Stubborn { engine, refuses, starts, stuck: Arc::clone(&stuck), slow: None }), stuck)
+    stuck(Stubborn { starts: starts.into(), ..Stubborn::new(mark) })
+}
+
+/// The same, but the next one starts too, and nobody hears of it.
+pub(crate) fn mute(mark: &str, starts: u32) -> (Arc<dyn Engine>, Arc<Notify>) {
+    stuck(Stubborn { starts: starts.into(), starts_then: true, ..Stubborn::new(mark) })
+}
+
+fn stuck(engine: Stubborn) -> (Arc<dyn Engine>, Arc<Notify>) {
+    let stuck = Arc::clone(&engine.stuck);
+    (Arc::new(engine), stuck)
 }
 
 fn engine(mark: &str, refuses: Refuses, starts: u32) -> Arc<dyn Engine> {
-    let engine = ProcessEngine::new(mark, launcher());
-    Arc::new(Stubborn { engine, refuses, starts: starts.into(), stuck: Arc::default(), slow: None })
+    Arc::new(Stubborn { refuses, starts: starts.into(), ..Stubborn::new(mark) })
 }
 
 /// Refuses its first kill, and so many freezes and thaws before.
@@ -87,10 +96,21 @@ fn refused(left: &AtomicU32, problem: &str) -> Result<(), Failure> {
 }
 
 fn slow(mark: &str, slow: &Arc<Slow>) -> Arc<dyn Engine> {
-    let engine = ProcessEngine::new(mark, launcher());
-    let slow = Some(Arc::clone(slow));
-    let refuses = Refuses::default();
-    Arc::new(Stubborn { engine, refuses, starts: ANY.into(), stuck: Arc::default(), slow })
+    Arc::new(Stubborn { slow: Some(Arc::clone(slow)), ..Stubborn::new(mark) })
+}
+
+impl Stubborn {
+    /// Refuses nothing.
+    fn new(mark: &str) -> Self {
+        Self {
+            engine: ProcessEngine::new(mark, launcher()),
+            refuses: Refuses::default(),
+            starts: ANY.into(),
+            stuck: Arc::default(),
+            starts_then: false,
+            slow: None,
+        }
+    }
 }
 
 #[async_trait]
@@ -115,10 +135,17 @@ impl Engine for Stubborn {
 
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
         if refused(&self.starts, "").is_ok() {
+            if self.starts_then {
+                self.engine.start(spec).await?;
+            }
             self.stuck.notify_one();
             std::future::pending::<()>().await;
         }
         self.engine.start(spec).await
+    }
+
+    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle> {
+        self.engine.find(instance, user).await
     }
 
     async fn adopt(&self, handle: &Handle, log: &Path) -> bool {

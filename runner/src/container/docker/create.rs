@@ -11,6 +11,8 @@ use crate::container::{Kept, Spec, User};
 /// Labels by which a runner finds its own containers, and a person those of an agent.
 pub(super) const RUNNER: &str = "skein.runner";
 pub(super) const INSTANCE: &str = "skein.instance";
+/// Where in the instance's log its output begins, for the runner may crash before it has written that down.
+pub(super) const LOG_BEGIN: &str = "skein.log";
 const SWARM: &str = "skein.swarm";
 const AGENT: &str = "skein.agent";
 /// Where the agent finds its definition.
@@ -42,6 +44,7 @@ pub(super) fn body(
     spec: &Spec,
     container: &Container,
     path: &str,
+    log: u64,
 ) -> ContainerCreateBody {
     let mut env: Vec<String> = spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if spec.agent_commands.is_some() {
@@ -56,6 +59,7 @@ pub(super) fn body(
     let labels = HashMap::from([
         (RUNNER.to_owned(), runner.to_owned()),
         (INSTANCE.to_owned(), spec.instance.clone()),
+        (LOG_BEGIN.to_owned(), log.to_string()),
         (SWARM.to_owned(), value("SKEIN_SWARM")),
         (AGENT.to_owned(), value("SKEIN_AGENT")),
     ]);

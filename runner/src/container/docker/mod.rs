@@ -28,7 +28,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::models::{ContainerInspectResponse, ContainerSummary};
+use bollard::models::{ContainerInspectResponse, ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
     RemoveContainerOptionsBuilder,
@@ -43,7 +43,7 @@ use program::Program;
 pub use settings::{Container, Keys, Network};
 
 use super::tree::{self, Process};
-use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec, begins};
+use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec, User, begins};
 
 /// How long the daemon may take to answer at the start.
 const REACH: Duration = Duration::from_secs(10);
@@ -105,10 +105,16 @@ impl DockerEngine {
         Ok(Self { docker, runner: runner.to_owned(), program, instances, networks: Turn::default(), guard })
     }
 
-    /// Makes and starts the container. It exists from the first of the two steps on.
-    async fn create(&self, spec: &Spec, container: &Container, path: &str) -> Result<String, Failure> {
+    /// Makes and starts the container, whose output begins there in its log. It exists from the first of the two steps on.
+    async fn create(
+        &self,
+        spec: &Spec,
+        container: &Container,
+        path: &str,
+        log: u64,
+    ) -> Result<String, Failure> {
         let network = network::name(&self.runner, container.network);
-        let body = create::body(&self.runner, &self.program, network, spec, container, path);
+        let body = create::body(&self.runner, &self.program, network, spec, container, path, log);
         let name = create::name(&self.runner, &spec.instance);
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let made = self.docker.create_container(Some(options), body).await;
@@ -254,7 +260,7 @@ impl Engine for DockerEngine {
         readable(&spec.definition)?;
         let path = image::ensure(&self.docker, container).await?;
         let (file, log) = log::open(&spec.log, None)?;
-        let id = self.create(spec, container, &path).await?;
+        let id = self.create(spec, container, &path, log).await?;
         let container = Id { id: id.clone(), log };
         match self.handle(&spec.instance, container.clone()).await {
             Ok(handle) => {
@@ -266,6 +272,14 @@ impl Engine for DockerEngine {
                 Err(problem)
             }
         }
+    }
+
+    /// One that was made and did not begin is none.
+    async fn find(&self, instance: &str, _: Option<User>) -> Option<Handle> {
+        let found = self.containers(Some(instance)).await.ok()?;
+        let begun = found.into_iter().find(|one| one.state != Some(ContainerSummaryStateEnum::CREATED))?;
+        let log = begun.labels?.get(create::LOG_BEGIN)?.parse().ok()?;
+        self.handle(instance, Id { id: begun.id?, log }).await.ok()
     }
 
     async fn adopt(&self, handle: &Handle, path: &Path) -> bool {

@@ -294,7 +294,7 @@ pub(crate) fn recording(task: Task) -> Record {
     Arc::new(move |folder, in_flight| {
         Box::pin(async move {
             std::fs::create_dir_all(&folder)?;
-            take_down(&folder, Arc::new(open_store(&folder)?), task, in_flight).await
+            take_down(&folder, Arc::new(open_store(&folder)?), task, in_flight, Pace::Closed).await
         })
     })
 }
@@ -305,6 +305,7 @@ pub(super) async fn take_down(
     store: Arc<dyn Store>,
     task: Task,
     in_flight: usize,
+    pace: Pace,
 ) -> Result<Recording> {
     let batches = Arc::new(Mutex::new(Vec::new()));
     let kernel = Kernel::over(folder, Arc::new(Recorder::new(store, Arc::clone(&batches))))?;
@@ -313,7 +314,7 @@ pub(super) async fn take_down(
         agents.push(kernel.join(number).await?);
     }
     batches.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    let plan = Plan { in_flight, time: RECORDED, pace: Pace::Closed };
+    let plan = Plan { in_flight, time: RECORDED, pace };
     let operation: Operation = Arc::new(move |client| task(agents[client].clone()));
     let work = load::run(&plan, operation).await?;
     let batches = std::mem::take(&mut *batches.lock().unwrap_or_else(PoisonError::into_inner));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use futures::StreamExt;
-use futures::stream::FuturesOrdered;
+use futures::stream::{FuturesOrdered, FuturesUnordered};
 use hdrhistogram::Histogram;
 use skein_coordinator::entity::Clock;
 use skein_coordinator::store::redis::{self, Options as Access, Redis};
@@ -20,8 +20,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use super::embedded::{Embedded, Kernel, Task, take_down};
-use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
-use crate::harness::load::{histogram, nanoseconds};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Pace, Plan, Work};
+use crate::harness::load::{Timetable, histogram, nanoseconds};
 use crate::probes::sqlite::{Recording, fresh};
 
 /// Batches of one entity that a host has under way.
@@ -173,11 +173,28 @@ impl Contender for Scripts {
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {
+        self.record(in_flight, Pace::Closed).await
+    }
+
+    async fn work(&mut self, plan: &Plan) -> Result<Work> {
+        match plan.pace {
+            Pace::Closed => self.work_at_once(plan).await,
+            Pace::Open(rate) => self.work_when_due(plan, rate).await,
+        }
+    }
+}
+
+impl Scripts {
+    /// Takes down what Skein commits under a load, to begin anew with that.
+    async fn record(&mut self, in_flight: usize, pace: Pace) -> Result<()> {
         let place = Place::open(self.fsync).await?;
         let store = Arc::<Redis>::clone(&place.store);
-        let folder = self.folder.join(in_flight.to_string());
+        let folder = self.folder.join(match pace {
+            Pace::Closed => in_flight.to_string(),
+            Pace::Open(_) => format!("{in_flight}-paced"),
+        });
         std::fs::create_dir_all(&folder)?;
-        self.recording = take_down(&folder, store, self.task, in_flight).await?;
+        self.recording = take_down(&folder, store, self.task, in_flight, pace).await?;
         self.under_way = UNDER_WAY.min(in_flight);
         (self.next, self.pass) = (0, 0);
         self.standing.clear();
@@ -185,7 +202,13 @@ impl Contender for Scripts {
         Ok(())
     }
 
-    async fn work(&mut self, plan: &Plan) -> Result<Work> {
+    /// How many operations a batch is worth.
+    fn share(&self) -> f64 {
+        self.recording.operations as f64 / self.recording.batches.len() as f64
+    }
+
+    /// Each as soon as there is room for it among those under way.
+    async fn work_at_once(&mut self, plan: &Plan) -> Result<Work> {
         let (start, mut commits) = (Instant::now(), Vec::new());
         let mut under_way = FuturesOrdered::new();
         while start.elapsed() < plan.time {
@@ -205,13 +228,47 @@ impl Contender for Scripts {
             commits.push(took?);
         }
         let elapsed = start.elapsed();
-        let share = self.recording.operations as f64 / self.recording.batches.len() as f64;
-        let operations = (commits.len() as f64 * share) as u64;
+        let operations = (commits.len() as f64 * self.share()) as u64;
         Ok(Work { operations, elapsed, latency: Some(self.latency(&commits)) })
     }
-}
 
-impl Scripts {
+    /// What Skein commits at this pace, at this pace: the first step of some operations when they are due, or when there is
+    /// room among those under way, and each further one as soon as the one before it is committed.
+    async fn work_when_due(&mut self, plan: &Plan, rate: f64) -> Result<Work> {
+        self.record(plan.in_flight, plan.pace).await?;
+        let together = self.share() * self.steps as f64;
+        let timetable = Timetable::new(plan, rate / together);
+        let mut places = timetable.wake(1).pop().context("nobody is woken")?;
+        let (mut under_way, mut latency, mut ended) = (FuturesUnordered::new(), histogram(), false);
+        loop {
+            let (due, step) = tokio::select! {
+                biased;
+                Some(done) = under_way.next() => match done? {
+                    (due, step) if step == self.steps => {
+                        latency.saturating_record(nanoseconds(Instant::elapsed(&due)));
+                        continue;
+                    }
+                    next => next,
+                },
+                place = places.recv(), if !ended && under_way.len() < self.under_way => match place {
+                    Some(place) => (timetable.due(place), 0),
+                    None => {
+                        ended = true;
+                        continue;
+                    }
+                },
+                else => break,
+            };
+            let (batch, store) = (self.next_batch()?, Arc::clone(&self.place.store));
+            under_way.push(async move {
+                let done = store.commit(store.fence(&batch.key), Arc::new(batch)).await;
+                done.map(|_| (due, step + 1))
+            });
+        }
+        let operations = (latency.len() as f64 * together) as u64;
+        Ok(Work { operations, elapsed: timetable.start.elapsed(), latency: Some(latency) })
+    }
+
     /// How long operations take: one that waits for a batch sends its next step with the one after those under way.
     fn latency(&self, commits: &[Duration]) -> Histogram<u64> {
         let mut latency = histogram();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::sync::watch;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Status};
 use crate::link::Link;
 use crate::redis::Server;
 use crate::runner::Place;
@@ -21,6 +21,10 @@ use crate::up::Up;
 use crate::webhook;
 use crate::workload::{Field, Map, agents, evidence};
 pub use site::Site;
+
+/// How long a node may take to join, and how often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -266,6 +270,9 @@ impl Nemesis {
 
     async fn inflict(&mut self, fault: Fault, victim: usize) -> Result<()> {
         let past_the_lease = self.lease + Duration::from_secs(1);
+        if fault == Fault::Drain {
+            self.is_a_member(victim).await?;
+        }
         let site = &self.sites[victim];
         match fault {
             Fault::Kill => {
@@ -314,6 +321,23 @@ impl Nemesis {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the next one takes a node for a member: one that was cut off from Redis may still be about to end.
+    async fn is_a_member(&mut self, place: usize) -> Result<()> {
+        let (address, next) = (self.sites[place].peers(), (place + 1) % self.sites.len());
+        let joins = async {
+            loop {
+                self.revive().await?;
+                // The next one may be about to end too.
+                let status = Status::of(&self.sites[next].up).await;
+                if status.is_ok_and(|status| status.shards().iter().any(|(member, _)| *member == address)) {
+                    return anyhow::Ok(());
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, joins).await.with_context(|| format!("{address} does not join"))?
     }
 
     /// Starts again what has ended, as a supervisor does, and says where it is now.

@@ -90,8 +90,8 @@ impl Instances {
         self.shared.ledger.save(row.clone(), Some(what)).await
     }
 
-    /// One that the runner was starting when it ended, and of which nothing was found that has begun. Whatever there is of it was started before this runner had the data
-    /// folder, so it is found and ended, and begins nothing afterwards.
+    /// One that the runner was starting when it ended, and of which nothing was found that has begun. Whatever there is of it
+    /// was started before this runner had the data folder, so it is found and ended, and begins nothing afterwards.
     async fn end_start(self: &Arc<Self>, row: Row) -> Result<bool, Error> {
         let unbegun = self.shared.folders.unbegun(&row.instance);
         let is_first = row.state == State::Starting;

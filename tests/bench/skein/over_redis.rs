@@ -232,11 +232,13 @@ impl Scripts {
         Ok(Work { operations, elapsed, latency: Some(self.latency(&commits)) })
     }
 
-    /// What Skein commits at this pace, at this pace: the first step of some operations when they are due, or when there is
-    /// room among those under way, and each further one as soon as the one before it is committed.
+    /// What Skein commits at this pace, at this pace: the first step of some operations when they are due, and each further
+    /// one as soon as the one before it is committed. More are under way at a time than a host has, up to as many operations
+    /// as there are clients: batches are as they were taken down, and a host that is late would make larger ones.
     async fn work_when_due(&mut self, plan: &Plan, rate: f64) -> Result<Work> {
         self.record(plan.in_flight, plan.pace).await?;
         let together = self.share() * self.steps as f64;
+        let room = ((plan.in_flight as f64 / together) as usize).max(1);
         let timetable = Timetable::new(plan, rate / together);
         let mut places = timetable.wake(1).pop().context("nobody is woken")?;
         let (mut under_way, mut latency, mut ended) = (FuturesUnordered::new(), histogram(), false);
@@ -250,7 +252,7 @@ impl Scripts {
                     }
                     next => next,
                 },
-                place = places.recv(), if !ended && under_way.len() < self.under_way => match place {
+                place = places.recv(), if !ended && under_way.len() < room => match place {
                     Some(place) => (timetable.due(place), 0),
                     None => {
                         ended = true;

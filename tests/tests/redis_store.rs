@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use skein_coordinator::store::conformance::contents;
+use skein_coordinator::store::redis::incident::LostWrites;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
@@ -200,6 +201,19 @@ async fn begin_anew(store: &Redis) {
     store.begin_anew(wall()).await.unwrap();
 }
 
+/// What the only incident has of the only entity.
+async fn lost(store: &Redis) -> LostWrites {
+    let incidents = store.incidents().await.unwrap();
+    let [incident] = &incidents[..] else { panic!("{incidents:?}") };
+    let [lost] = &incident.lost[..] else { panic!("{incident:?}") };
+    lost.clone()
+}
+
+/// One who has the store, and another who has joined and holds nothing of it.
+async fn two(server: &Server) -> (Redis, Redis) {
+    (open(&server.url()).await, Redis::join(&options(&server.url()), wall()).await.unwrap())
+}
+
 #[tokio::test]
 async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_after() {
     let mut server = Server::start().await.unwrap();
@@ -223,9 +237,7 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
     assert_eq!(store.is_the_same().await, Ok(true));
     assert_eq!(store.fence(&pool()), Fence::NONE, "what it held it has to take anew");
 
-    let incidents = store.incidents().await.unwrap();
-    let [incident] = &incidents[..] else { panic!("{incidents:?}") };
-    let [lost] = &incident.lost[..] else { panic!("{incident:?}") };
+    let lost = lost(&store).await;
     assert_eq!((&lost.entity, lost.commits), (&pool(), 3));
     assert_eq!(lost.documents, ["task/3", "task/4", "task/5"]);
 
@@ -240,8 +252,7 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
 #[tokio::test]
 async fn what_another_goes_on_without_is_listed_though_it_begins_without_events() {
     let mut server = Server::start().await.unwrap();
-    let first = open(&server.url()).await;
-    let other = Redis::join(&options(&server.url()), wall()).await.unwrap();
+    let (first, other) = two(&server).await;
     for expected in 0..2 {
         commit(&first, expected).await.unwrap();
     }
@@ -257,17 +268,14 @@ async fn what_another_goes_on_without_is_listed_though_it_begins_without_events(
     let next = Batch { after: Uuid::from_u128(77), id: Uuid::from_u128(78), at: wall(), ..batch(3) };
     other.commit(other.fence(&pool()), next.into()).await.unwrap();
     begin_anew(&first).await;
-    let incidents = first.incidents().await.unwrap();
-    let [incident] = &incidents[..] else { panic!("{incidents:?}") };
-    assert_eq!(incident.lost[0].documents, ["task/2", "task/3", "task/4"]);
+    assert_eq!(lost(&first).await.documents, ["task/2", "task/3", "task/4"]);
 }
 
 /// The first to come has seen less than the replica has, and that has less than another one has let be read.
 #[tokio::test]
 async fn no_reader_misses_what_comes_after_a_failover_whoever_notices_it_first() {
     let mut server = Server::start().await.unwrap();
-    let first = open(&server.url()).await;
-    let other = Redis::join(&options(&server.url()), wall()).await.unwrap();
+    let (first, other) = two(&server).await;
     for expected in 0..2 {
         commit(&first, expected).await.unwrap();
     }

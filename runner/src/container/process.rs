@@ -179,12 +179,8 @@ impl Engine for ProcessEngine {
     /// The shim makes the first process the leader of a session, and the others of the instance are younger.
     async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle> {
         let marks = tree::marks(&self.runner, instance);
-        let look = || {
-            let marks = marks.clone();
-            spawn_blocking(move || tree::with_entries(&marks))
-                .map(|looked| looked.map_err(io::Error::other).flatten())
-        };
-        let first = seen(look).await.into_iter().find(|process| process.session == process.pid)?;
+        let marked = all_seen(move || tree::with_entries(&marks)).await;
+        let first = marked.into_iter().find(|process| process.session == process.pid)?;
         Some(self.handle(instance, (first.pid, first.born), user).await)
     }
 
@@ -267,12 +263,7 @@ impl Engine for ProcessEngine {
 
     async fn list(&self) -> Vec<String> {
         let of = self.runner.clone();
-        let look = || {
-            let of = of.clone();
-            spawn_blocking(move || tree::instances(&of))
-                .map(|looked| looked.map_err(io::Error::other).flatten())
-        };
-        let mut found = seen(look).await;
+        let mut found = all_seen(move || tree::instances(&of)).await;
         if let Some(entries) = self.cgroups.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
             let folders = entries.flatten().filter(|entry| entry.path().is_dir());
             found.extend(folders.map(|entry| entry.file_name().to_string_lossy().into_owned()));
@@ -349,6 +340,11 @@ async fn outlive(handle: &Handle) -> Exit {
 fn is_there(handle: &Handle) -> io::Result<bool> {
     let found = Process::read(handle.pid)?.is_some_and(|now| now.born == handle.born && !now.is_over());
     Ok(found && handle.boot == tree::boot()?)
+}
+
+/// Looks at all processes, on a thread that may block.
+async fn all_seen<T: Send + 'static>(look: impl Fn() -> io::Result<T> + Clone + Send + 'static) -> T {
+    seen(|| spawn_blocking(look.clone()).map(|looked| looked.map_err(io::Error::other).flatten())).await
 }
 
 /// A look that fails says nothing, so it is taken again.

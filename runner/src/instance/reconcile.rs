@@ -83,10 +83,12 @@ impl Instances {
         let Some(handle) = self.shared.engine.find(&row.instance, row.user).await else { return Ok(()) };
         let pid = handle.pid;
         (row.handle, row.state) = (Some(handle), State::Running);
-        let what = if woke { What::Restored { pid } } else { What::Started { pid } };
-        if woke {
+        let what = if woke {
             row.input.clear();
-        }
+            What::Restored { pid }
+        } else {
+            What::Started { pid }
+        };
         self.shared.ledger.save(row.clone(), Some(what)).await
     }
 

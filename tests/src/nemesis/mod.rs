@@ -270,9 +270,6 @@ impl Nemesis {
 
     async fn inflict(&mut self, fault: Fault, victim: usize) -> Result<()> {
         let past_the_lease = self.lease + Duration::from_secs(1);
-        if fault == Fault::Drain {
-            self.is_a_member(victim).await?;
-        }
         let site = &self.sites[victim];
         match fault {
             Fault::Kill => {
@@ -280,6 +277,8 @@ impl Nemesis {
                 self.sites.insert(victim, site);
             }
             Fault::Drain => {
+                self.joins(victim).await?;
+                let site = &self.sites[victim];
                 self.sites[(victim + 1) % self.sites.len()]
                     .up
                     .skein(&["cluster", "drain", &site.peers()])
@@ -324,9 +323,9 @@ impl Nemesis {
     }
 
     /// Waits until the next one takes a node for a member: one that was cut off from Redis may still be about to end.
-    async fn is_a_member(&mut self, place: usize) -> Result<()> {
+    async fn joins(&mut self, place: usize) -> Result<()> {
         let (address, next) = (self.sites[place].peers(), (place + 1) % self.sites.len());
-        let joins = async {
+        let looking = async {
             loop {
                 self.revive().await?;
                 // The next one may be about to end too.
@@ -337,7 +336,7 @@ impl Nemesis {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        tokio::time::timeout(PATIENCE, joins).await.with_context(|| format!("{address} does not join"))?
+        tokio::time::timeout(PATIENCE, looking).await.with_context(|| format!("{address} does not join"))?
     }
 
     /// Starts again what has ended, as a supervisor does, and says where it is now.

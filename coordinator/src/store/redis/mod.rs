@@ -261,8 +261,8 @@ impl Redis {
         let until = self.recent.end_life();
         let mut standing = self.reader.standing(&self.recent.entities()).await?;
         for (key, versions) in self.recent.doubtful(&standing) {
-            let (made, first_record) = match self.reader.made(&key, versions).await {
-                Ok(found) => found,
+            let kept = match self.reader.kept(&key, versions).await {
+                Ok(kept) => kept,
                 // Nobody can say then.
                 Err(StoreError(problem)) if key_of(&problem).is_some() => {
                     self.aside.watch.failed(&problem);
@@ -270,8 +270,7 @@ impl Redis {
                 }
                 Err(problem) => return Err(problem),
             };
-            let stands = standing.entry(key).or_default();
-            (stands.made, stands.first_record) = (made, first_record);
+            standing.entry(key).or_default().kept = kept;
         }
         let lost = self.recent.lost(until, &standing);
         if !lost.is_empty() {

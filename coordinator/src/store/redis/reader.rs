@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::batch::nonce;
 use super::body;
 use super::connection::{Connection, at};
-use super::recent::Standing;
+use super::recent::{Kept, Standing};
 use super::scan::page;
 use super::shard::{Keys, Shard};
 use super::spoilt::Spoilt;
@@ -133,19 +133,15 @@ impl Reader {
         Ok(there.filter_map(stands).collect())
     }
 
-    /// When those of these versions that have a record were made, and the first version of all that has one. That is
-    /// asked for last: what was forgotten meanwhile lies before it.
-    pub(super) async fn made(
-        &self,
-        key: &EntityKey,
-        versions: Vec<Version>,
-    ) -> Result<(BTreeMap<Version, Timestamp>, Option<Version>), StoreError> {
+    /// Which of these versions have a record. The first of all is asked for last: what was forgotten meanwhile lies
+    /// before it.
+    pub(super) async fn kept(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Kept, StoreError> {
         let records = self.records_of(key, versions).await?;
         let history = Keys::new(key).history();
         let ask = cmd("ZRANGE").arg(&history).arg(0).arg(0).arg("WITHSCORES").to_owned();
         let first: Vec<(String, u64)> = self.connection.ask(&history, &ask).await?;
         let made = records.into_iter().map(|record| (record.version, record.at)).collect();
-        Ok((made, first.first().map(|(_, version)| Version(*version))))
+        Ok(Kept { made, first: first.first().map(|(_, version)| Version(*version)) })
     }
 
     pub(super) async fn live(

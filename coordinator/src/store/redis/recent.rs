@@ -46,10 +46,16 @@ pub(super) struct Standing {
     pub(super) version: Version,
     /// The last batch.
     pub(super) batch: Option<Uuid>,
-    /// When versions were made that have a record.
+    pub(super) kept: Kept,
+}
+
+/// The records that the store keeps of an entity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// When those of the doubtful versions that have one were made.
     pub(super) made: BTreeMap<Version, Timestamp>,
-    /// The first version that still has a record: the oldest are forgotten first.
-    pub(super) first_record: Option<Version>,
+    /// The first version of all that has one: the oldest are forgotten first.
+    pub(super) first: Option<Version>,
 }
 
 /// Acknowledged writes of one entity that are gone.
@@ -173,7 +179,7 @@ impl Recent {
 impl Standing {
     /// Of an entity that cannot be read: nobody can say that something of it is lost.
     pub(super) const UNKNOWN: Self =
-        Self { version: Version(u64::MAX), batch: None, made: BTreeMap::new(), first_record: None };
+        Self { version: Version(u64::MAX), batch: None, kept: Kept { made: BTreeMap::new(), first: None } };
 
     /// Whether a batch is known not to be in the store. Of one that others followed its record tells, or that there is
     /// none though none of its age was forgotten: what took its place had no events.
@@ -181,9 +187,9 @@ impl Standing {
         if self.version <= one.version {
             return self.version < one.version || self.batch != Some(one.batch);
         }
-        match self.made.get(&one.version) {
+        match self.kept.made.get(&one.version) {
             Some(at) => !one.recorded || *at != one.at,
-            None => one.recorded && self.first_record.is_some_and(|first| first < one.version),
+            None => one.recorded && self.kept.first.is_some_and(|first| first < one.version),
         }
     }
 }
@@ -267,9 +273,9 @@ mod tests {
         assert_eq!(recent.doubtful(&now)[&pool], [5, 6, 7, 8].map(Version));
         assert_eq!(lost(&stands), None, "without records nobody can say");
         // The fifth is ours, the sixth has no record, the seventh is another's.
-        stands.made = BTreeMap::from([(Version(5), Timestamp(40)), (Version(7), Timestamp(61))]);
+        stands.kept.made = BTreeMap::from([(Version(5), Timestamp(40)), (Version(7), Timestamp(61))]);
         assert_eq!(lost(&stands).unwrap(), ["task/6", "task/7"]);
-        stands.made.insert(Version(7), Timestamp(60));
+        stands.kept.made.insert(Version(7), Timestamp(60));
         assert_eq!(lost(&stands), None);
     }
 
@@ -287,13 +293,13 @@ mod tests {
             let lost = recent.lost(Instant::now(), &now);
             lost.into_iter().map(|writes| writes.documents).collect::<Vec<_>>().concat()
         };
-        stands.made = BTreeMap::from([(Version(5), Timestamp(40)), (Version(8), Timestamp(99))]);
-        without.first_record = Some(Version(1));
+        stands.kept.made = BTreeMap::from([(Version(5), Timestamp(40)), (Version(8), Timestamp(99))]);
+        without.kept.first = Some(Version(1));
         assert_eq!(lost(&stands, &without), ["task/7"], "of the sixth and seventh nobody can say");
-        stands.first_record = Some(Version(5));
+        stands.kept.first = Some(Version(5));
         assert_eq!(lost(&stands, &without), ["task/5", "task/6", "task/7"], "they would have records");
         // One that has events took the place of one without, at the very same time.
-        without.made = BTreeMap::from([(Version(5), Timestamp(40))]);
+        without.kept.made = BTreeMap::from([(Version(5), Timestamp(40))]);
         assert_eq!(lost(&stands, &without), ["task/5", "task/6", "task/7", "message/4"]);
     }
 

@@ -21,10 +21,27 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Settings of a server that flushes each write before it answers: it loses nothing that it acknowledged. The others are
 /// as the guide for operators has them.
-pub const LASTING: &[&str] = &["--appendonly", "yes", "--appendfsync", "always", "--rdbcompression", "no"];
+pub const LASTING: &[&str] = &[
+    "--appendonly",
+    "yes",
+    "--appendfsync",
+    "always",
+    "--rdbcompression",
+    "no",
+    "--auto-aof-rewrite-min-size",
+    "512mb",
+];
 /// The same for one that flushes once a second.
-pub const EACH_SECOND: &[&str] =
-    &["--appendonly", "yes", "--appendfsync", "everysec", "--rdbcompression", "no"];
+pub const EACH_SECOND: &[&str] = &[
+    "--appendonly",
+    "yes",
+    "--appendfsync",
+    "everysec",
+    "--rdbcompression",
+    "no",
+    "--auto-aof-rewrite-min-size",
+    "512mb",
+];
 
 /// Looks until it is so.
 ///

@@ -185,7 +185,8 @@ impl Contender for Scripts {
 }
 
 impl Scripts {
-    /// Takes down what Skein commits under a load, to begin anew with that.
+    /// Takes down what Skein commits under a load, to go on with that. The server stays what it is, as Skein's does: its
+    /// log is as long, and is written anew as often.
     async fn record(&mut self, in_flight: usize, pace: Pace) -> Result<()> {
         let place = Place::open(self.fsync).await?;
         let store = Arc::<Redis>::clone(&place.store);
@@ -196,9 +197,7 @@ impl Scripts {
         std::fs::create_dir_all(&folder)?;
         self.recording = take_down(&folder, store, self.task, in_flight, pace).await?;
         self.under_way = UNDER_WAY.min(in_flight);
-        (self.next, self.pass) = (0, 0);
-        self.standing.clear();
-        self.place = Place::open(self.fsync).await?;
+        (self.next, self.pass) = (0, self.pass + 1);
         Ok(())
     }
 

@@ -15,7 +15,8 @@ const connection = { host: '127.0.0.1', port: Number(port), maxRetriesPerRequest
 const server = spawn(
   'setpriv',
   ['--pdeathsig', 'KILL', redis, '--port', port, '--bind', '127.0.0.1', '--dir', folder, '--save', '',
-    '--appendonly', 'yes', '--appendfsync', appendfsync, '--rdbcompression', 'no'],
+    '--appendonly', 'yes', '--appendfsync', appendfsync, '--rdbcompression', 'no',
+    '--auto-aof-rewrite-min-size', '512mb'],
   { stdio: ['ignore', 'ignore', 'inherit'] },
 );
 server.on('error', (error) => { throw error; });

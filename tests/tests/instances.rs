@@ -139,6 +139,13 @@ async fn a_webhook_as_long_as_they_may_be_starts_one_run_and_wakes_another() -> 
     let counted: usize = stage.output(reader).trim().parse()?;
     ensure!(counted > limits::WEBHOOK, "its input has {counted} bytes");
     ensure!(!stage.log().contains("the control stream broke"), "its runner was cut off by a long message");
+    // Operators see it too.
+    let receipt = taken["receipt"].as_str().unwrap_or_default();
+    let shown: Value =
+        serde_json::from_str(&stage.up().skein(&["webhooks", "show", receipt, "--json"]).await?)?;
+    ensure!(shown["incoming"]["payload"] == body, "not what was sent");
+    let events = stage.up().skein(&["events", "--json"]).await?;
+    ensure!(events.len() > limits::WEBHOOK, "the events end before it: {} bytes", events.len());
     Ok(())
 }
 

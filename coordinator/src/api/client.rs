@@ -62,7 +62,8 @@ async fn reach(layout: &Layout, endpoint: &Endpoint, bearer: Bearer) -> Result<A
     };
     let address = Address::from_shared(format!("http://{}", endpoint.grpc)).map_err(unreachable)?;
     let channel = address.connect().await.map_err(unreachable)?;
-    Ok(AdminClient::with_interceptor(channel, bearer))
+    // The longest webhooks come whole, with all that an event says of them.
+    Ok(AdminClient::with_interceptor(channel, bearer).max_decoding_message_size(usize::MAX))
 }
 
 fn operator(layout: &Layout) -> Result<Bearer, Refusal> {

@@ -9,6 +9,7 @@ use skein_proto::v1::{AgentLogsRequest, LogLines};
 
 use super::{CliError, Common, table};
 use crate::api::client;
+use crate::service::follow::PAGE;
 
 #[derive(Debug, Args)]
 pub(super) struct Logs {
@@ -17,8 +18,8 @@ pub(super) struct Logs {
     /// Go on until the run has ended.
     #[arg(long, short)]
     follow: bool,
-    /// How many of the last lines of a run.
-    #[arg(long, short = 'n', default_value_t = 200)]
+    /// How many of the last lines of a run, 2000 at most.
+    #[arg(long, short = 'n', default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE)))]
     lines: u32,
     /// Of an agent: all runs that were there in this time, such as 1h, and not the latest alone.
     #[arg(long, value_parser = humantime::parse_duration)]

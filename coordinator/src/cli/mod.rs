@@ -394,4 +394,13 @@ mod tests {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
     }
+
+    #[test]
+    fn more_lines_than_there_are_at_once_are_refused() {
+        let asked = |lines: &str| Cli::try_parse_from(["skein", "agent", "logs", "lead", "-n", lines]);
+        asked("2000").unwrap();
+        for lines in ["0", "2001"] {
+            assert!(asked(lines).is_err_and(|error| error.to_string().contains("1..=2000")), "{lines}");
+        }
+    }
 }

@@ -134,6 +134,9 @@ fn check_rates(config: &Limits) -> Result<(), ConfigError> {
         ("writes_per_second", config.writes_per_second == 0, "change"),
         ("reads_per_second", config.reads_per_second == 0, "read"),
         ("searches_per_second", config.searches_per_second == 0, "search"),
+        ("calls_per_agent", config.calls_per_agent == 0, "call"),
+        ("waits_per_instance", config.waits_per_instance == 0, "wait"),
+        ("waits", config.waits == 0, "wait"),
     ] {
         if is_none {
             return Err(ConfigError(format!(

@@ -250,8 +250,15 @@ mod tests {
 
     #[test]
     fn no_limit_keeps_everybody_out_for_ever() {
-        for setting in ["webhooks_in_flight", "writes_per_second", "reads_per_second", "searches_per_second"]
-        {
+        for setting in [
+            "webhooks_in_flight",
+            "writes_per_second",
+            "reads_per_second",
+            "searches_per_second",
+            "calls_per_agent",
+            "waits_per_instance",
+            "waits",
+        ] {
             let limit = |most: u32| read(&format!("[limits]\n{setting} = {most}"));
             limit(1).unwrap();
             let error = limit(0).unwrap_err().to_string();

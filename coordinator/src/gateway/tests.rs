@@ -115,7 +115,10 @@ impl Bed {
     }
 
     async fn several_locks_each(&self) {
-        let settings = Settings { locks_per_holder: 2, ..Settings::default() };
+        self.lock_by(Settings { locks_per_holder: 2, ..Settings::default() }).await;
+    }
+
+    async fn lock_by(&self, settings: Settings) {
         let key = EntityKey::of(Kind::Lockspace, &name("default"));
         let command = lockspace::Command::Configure { settings };
         self.node.entities.ask::<Lockspace>(&key, Asking::once(Uuid::now_v7()), command).await.unwrap();
@@ -267,6 +270,21 @@ async fn locks_answer_as_the_original_does() {
     assert_eq!(bed.post("/locks/release", &one, key.clone()).await, (200, json!({ "ok": true })));
     let (status, next) = bed.post("/locks/acquire", &two, key).await;
     assert!(status == 200 && next["fencingToken"].as_str() > taken["fencingToken"].as_str(), "{next}");
+}
+
+#[tokio::test]
+async fn a_lock_lasts_as_long_as_the_swarm_allows() {
+    const DAY: u64 = 86_400;
+    let bed = Bed::new();
+    let (_, one) = bed.run("one").await;
+    let asked = json!({ "resourceKey": KEY, "ttl": 2 * DAY });
+    let (status, longer) = bed.post("/locks/acquire", &one, asked.clone()).await;
+    assert!(status == 400 && longer["reason"].as_str().unwrap().contains("at most 86400 seconds"), "{longer}");
+    bed.lock_by(Settings { max_ttl_ms: 2 * DAY * 1000, ..Settings::default() }).await;
+    let before = bed.clock.now().millis();
+    let (status, taken) = bed.post("/locks/acquire", &one, asked).await;
+    assert_eq!(status, 200, "{taken}");
+    assert!(taken["expiresAt"].as_u64().unwrap() >= before + 2 * DAY * 1000, "{taken}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::catalogue::{Effect, Tool};
+use super::catalogue::{Catalogue, Effect, Tool};
 use crate::auth::Principal;
 use crate::config::{self, ToolLimits};
 
@@ -46,6 +46,20 @@ impl From<&config::Limits> for Limits {
             watches_per_agent: WATCHES,
             tools: Arc::new(limits.tools.clone()),
         }
+    }
+}
+
+impl Limits {
+    /// What is wrong with the names of single tools, for a limit counts under the name of its tool alone.
+    pub fn problem(&self, catalogue: &Catalogue) -> Option<String> {
+        self.tools.keys().find_map(|name| match catalogue.get(name) {
+            None => Some(format!("[limits.tools] names `{name}`, which is no tool")),
+            Some(tool) if tool.name != name => Some(format!(
+                "[limits.tools] names `{name}`, which is an alias; limit `{}` instead",
+                tool.name
+            )),
+            Some(_) => None,
+        })
     }
 }
 
@@ -385,6 +399,18 @@ mod tests {
         let now = now + Duration::from_millis(100);
         quota.admit(&caller(1), send, now).unwrap();
         assert!(quota.admit(&caller(1), send, now).is_err());
+    }
+
+    #[test]
+    fn a_limit_stands_under_the_name_of_its_tool() {
+        let catalogue = catalogue().unwrap();
+        let problem = |name: &str| {
+            let tools = [(name.to_owned(), ToolLimits { per_second: Some(0.1), at_a_time: None })];
+            Limits { tools: Arc::new(tools.into()), ..Limits::default() }.problem(&catalogue)
+        };
+        assert_eq!(problem("release_lock"), None);
+        assert!(problem("runlock").is_some_and(|problem| problem.contains("limit `release_lock` instead")));
+        assert!(problem("nothing").is_some_and(|problem| problem.contains("`nothing`, which is no tool")));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Sessions {
 #[derive(Debug, Default)]
 struct Inner {
     states: HashMap<String, Value>,
-    /// Oldest first; ids that were deleted are skipped when their turn comes.
+    /// Oldest first, among them some that were deleted.
     order: VecDeque<String>,
     journal: Option<Journal>,
 }
@@ -70,8 +70,9 @@ impl Sessions {
 
     pub fn store(&self, id: &str, state: Value) {
         let mut inner = self.lock();
-        inner.note(&Line { id: id.to_owned(), state: Some(state.clone()) });
-        inner.keep(id, state);
+        inner.keep(id, state.clone());
+        // When it is known: the file may be written anew of what is.
+        inner.note(&Line { id: id.to_owned(), state: Some(state) });
     }
 
     pub fn delete(&self, id: &str) {
@@ -91,10 +92,13 @@ impl Inner {
         if self.states.insert(id.to_owned(), state).is_none() {
             self.order.push_back(id.to_owned());
         }
-        while self.order.len() > KEPT {
-            if let Some(oldest) = self.order.pop_front() {
-                self.states.remove(&oldest);
-            }
+        while self.states.len() > KEPT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.states.remove(&oldest);
+        }
+        if self.order.len() > 2 * KEPT {
+            self.order.retain(|id| self.states.contains_key(id));
         }
     }
 
@@ -190,5 +194,42 @@ mod tests {
         }
         assert_eq!(sessions.load("0"), None);
         assert!(sessions.load("1").is_some());
+    }
+
+    #[test]
+    fn sessions_that_have_ended_take_nobodys_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sessions.jsonl");
+        let sessions = Sessions::kept_in(&path);
+        sessions.store("first", json!(1));
+        // The file is written anew on the way, and the ids are.
+        for number in 0..=2 * KEPT {
+            sessions.store(&number.to_string(), json!(number));
+            if number % 1000 == 7 {
+                continue;
+            }
+            sessions.delete(&number.to_string());
+        }
+        let living = ["first", "7", "1007", "39007"];
+        assert!(living.iter().all(|id| sessions.load(id).is_some()));
+        assert!(sessions.lock().order.len() <= 2 * KEPT);
+        drop(sessions);
+        let sessions = Sessions::kept_in(&path);
+        assert!(living.iter().all(|id| sessions.load(id).is_some()));
+    }
+
+    /// The one of which the line is the last before the file is written anew is in it.
+    #[test]
+    fn a_session_is_kept_though_the_file_is_written_anew_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sessions.jsonl");
+        let sessions = Sessions::kept_in(&path);
+        for number in 0..KEPT {
+            sessions.store(&number.to_string(), json!(number));
+            sessions.delete(&number.to_string());
+        }
+        sessions.store("last", json!(1));
+        drop(sessions);
+        assert!(Sessions::kept_in(&path).load("last").is_some());
     }
 }

@@ -384,10 +384,11 @@ fn agents_faces(
     endpoint: &Endpoint,
 ) -> Result<axum::Router, StartError> {
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
-    let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new((&config.limits).into()));
-    if let Some(name) = config.limits.tools.keys().find(|name| catalogue.get(name).is_none()) {
-        return Err(StartError::Catalogue(format!("[limits.tools] names `{name}`, which is no tool")));
+    let limits = mcp::quota::Limits::from(&config.limits);
+    if let Some(problem) = limits.problem(&catalogue) {
+        return Err(StartError::Catalogue(problem));
     }
+    let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new(limits));
     let gateway = gateway::router(service.clone(), access.clone(), Arc::clone(&catalogue), gate.clone());
     let mut face = mcp::Config {
         gate,

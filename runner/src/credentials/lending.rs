@@ -66,7 +66,12 @@ fn write(fields: &Fields, folder: &Path, place: &Path, reader: Option<User>) -> 
     for (field, value) in fields {
         let mut options = fs::OpenOptions::new();
         let mut file = options.create_new(true).write(true).mode(0o400).open(path.join(field))?;
-        file.write_all(value.expose_secret().as_bytes())?;
+        let value = value.expose_secret();
+        file.write_all(value.as_bytes())?;
+        // Values are kept without the end of their last line, and `ssh` reads no key that lacks it.
+        if value.contains('\n') {
+            file.write_all(b"\n")?;
+        }
         fchown(&file, reader.map(|user| user.uid), None)?;
     }
     Ok(())
@@ -108,6 +113,13 @@ mod tests {
         take_back(&folder);
         take_back(&folder);
         assert!(!folder.exists());
+        let key = "-----BEGIN OPENSSH PRIVATE KEY-----\na\n-----END OPENSSH PRIVATE KEY-----\n";
+        let ssh: Reference = "git_ssh".parse().unwrap();
+        credentials.set(&ssh, "id_rsa", &SecretString::from(key.trim_end())).unwrap();
+        credentials.lend(&[ssh], &folder, None).unwrap();
+        let lent = fs::read_to_string(folder.join("git_ssh/default/id_rsa")).unwrap();
+        assert_eq!(lent, key, "ssh reads no key without the end of its last line");
+        take_back(&folder);
         let missing = ["nothing".parse().unwrap()];
         assert!(credentials.lend(&missing, &folder, None).is_err_and(|told| told.contains("nothing")));
         let variables = credentials.variables(&references, Path::new("/credentials")).unwrap();

@@ -64,8 +64,9 @@ pub(super) fn tools() -> Vec<Tool> {
     ]
 }
 
+/// Up to what any swarm may allow: the lockspace refuses what its own does not.
 fn seconds() -> serde_json::Value {
-    json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 86_400 })
+    json!({ "type": "number", "exclusiveMinimum": 0, "maximum": limits::LOCK_TTL_ALLOWED.as_secs() })
 }
 
 #[derive(Deserialize)]

@@ -279,7 +279,10 @@ async fn a_lock_lasts_as_long_as_the_swarm_allows() {
     let (_, one) = bed.run("one").await;
     let asked = json!({ "resourceKey": KEY, "ttl": 2 * DAY });
     let (status, longer) = bed.post("/locks/acquire", &one, asked.clone()).await;
-    assert!(status == 400 && longer["reason"].as_str().unwrap().contains("at most 86400 seconds"), "{longer}");
+    assert!(
+        status == 400 && longer["reason"].as_str().unwrap().contains("at most 86400 seconds"),
+        "{longer}"
+    );
     bed.lock_by(Settings { max_ttl_ms: 2 * DAY * 1000, ..Settings::default() }).await;
     let before = bed.clock.now().millis();
     let (status, taken) = bed.post("/locks/acquire", &one, asked).await;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use futures::FutureExt;
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, FuturesUnordered, StreamExt};
 use serde_json::json;
 use skein_proto::convert::{command, definition};
 use skein_proto::v1::{AgentDefinition, AgentName, AgentProblem, HeldInstance, Register};
@@ -14,6 +15,7 @@ use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, Triggers};
 use skein_shared::{Code, Refusal, limits};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -23,6 +25,11 @@ use crate::service::removal;
 
 /// Agents that are defined at a time: one whose entity is slow holds up few others.
 const AT_A_TIME: usize = 16;
+/// How long all agents may take to be defined, and once more to be removed: a runner waits 20 s for its welcome. Those
+/// that are late, since nobody owns them just now perhaps, are told of and said again.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// How long to wait before agents are started that could not be asked for.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// A runner that was taken in.
 pub(super) struct Registered {
@@ -50,18 +57,28 @@ pub(super) async fn register(entities: &Entities, register: &Register) -> Result
     let mut registered = described(register)?;
     let group = Name::parse(&register.group)?;
     let (agents, _) = definition::agents(register);
-    let each: Vec<_> = agents.iter().map(|agent| define(entities, &group, agent).boxed()).collect();
+    let until = Instant::now() + PATIENCE;
+    let each: Vec<_> =
+        agents.iter().map(|agent| by(until, define(entities, &group, agent)).boxed()).collect();
     let defined: Vec<_> = stream::iter(each).buffered(AT_A_TIME).collect().await;
     for (agent, outcome) in agents.iter().zip(defined) {
         outcome.unwrap_or_else(|refusal| registered.note(named(agent), &refusal));
     }
     registered.lost = take_in(entities, &registered.fleet, register, &agents).await?;
+    let until = Instant::now() + PATIENCE;
     for agent in &register.removed {
         let (swarm, name) = (Name::parse(&agent.swarm)?, Name::parse(&agent.name)?);
-        let removed = remove(entities, &registered.fleet, &swarm, &name).await;
+        let removed = by(until, remove(entities, &registered.fleet, &swarm, &name)).await;
         removed.unwrap_or_else(|refusal| registered.note(agent.clone(), &refusal));
     }
     Ok(registered)
+}
+
+/// What an agent says, if it says it in time.
+async fn by(until: Instant, said: impl Future<Output = Result<(), Refusal>>) -> Result<(), Refusal> {
+    let late =
+        || Refusal::new(Code::Unavailable, "its coordinator has not answered in time; it is asked again");
+    timeout_at(until, said).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Takes in one more stream of a runner that is registered through another coordinator: what it has not heard it is told
@@ -127,32 +144,37 @@ fn described(register: &Register) -> Result<Registered, Refusal> {
 }
 
 /// Starts one run of each agent that asks for it, once for each start of the runner's process. One that takes no work,
-/// since somebody has disabled it, is not started.
-///
-/// # Errors
-/// What may pass: the runner registers again, and what was started is not started twice.
-pub(super) async fn autostart(entities: &Entities, register: &Register) -> Result<(), Refusal> {
+/// since somebody has disabled it, is not started; one that cannot be asked now is asked until it can, and keeps no other
+/// waiting.
+pub(super) fn autostart(entities: &Entities, register: &Register) -> impl Future<Output = ()> + use<> {
     let (agents, _) = definition::agents(register);
-    for definition in agents.into_iter().filter(|definition| definition.autostart) {
-        match start(entities, register, definition).await {
-            Ok(()) => {}
-            Err(refusal) if passes(refusal.code) => return Err(refusal),
-            Err(refusal) => {
-                let (swarm, agent) = (&definition.swarm, &definition.name);
-                warn!(swarm, agent, problem = %refusal.message, "an agent was not started");
-            }
+    let asking: FuturesUnordered<_> = agents
+        .into_iter()
+        .filter(|definition| definition.autostart)
+        .map(|definition| {
+            let name = format!("{} {}", register.name, register.incarnation);
+            start_in_the_end(entities.clone(), name, definition.clone())
+        })
+        .collect();
+    asking.collect()
+}
+
+async fn start_in_the_end(entities: Entities, of: String, definition: AgentDefinition) {
+    let (swarm, agent) = (&definition.swarm, &definition.name);
+    loop {
+        let Err(refusal) = start(&entities, &of, &definition).await else { return };
+        let again = passes(refusal.code);
+        warn!(swarm, agent, again, problem = %refusal.message, "an agent was not started");
+        if !again {
+            return;
         }
+        sleep(PAUSE).await;
     }
-    Ok(())
 }
 
 /// An agent that is at work already needs no second run; that also covers a reconnection so late that the
 /// stored answer of the first request is forgotten.
-async fn start(
-    entities: &Entities,
-    register: &Register,
-    definition: &AgentDefinition,
-) -> Result<(), Refusal> {
+async fn start(entities: &Entities, of: &str, definition: &AgentDefinition) -> Result<(), Refusal> {
     let key = agent_key(definition)?;
     let overview = entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await?;
     if let agent::Reply::Overview(overview) = overview
@@ -160,7 +182,7 @@ async fn start(
     {
         return Ok(());
     }
-    let name = format!("autostart {} {} {key}", register.name, register.incarnation);
+    let name = format!("autostart {of} {key}");
     let request = Request::once(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
     let command = agent::Command::Enqueue {
         class: Class::Manual,
@@ -309,8 +331,11 @@ fn size(number: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
-    use crate::entity::tests::node;
+    use crate::entity::tests::{node, poison};
+    use crate::store::memory::{Fault, Gate};
 
     fn agent(name: &str) -> AgentDefinition {
         AgentDefinition {
@@ -353,7 +378,7 @@ mod tests {
         let told: Vec<_> = registered.problems.iter().map(|one| one.agent.clone().unwrap().name).collect();
         assert_eq!(told, ["spoilt", "mistyped"]);
         assert!(registered.problems.iter().all(|one| !one.again), "{:?}", registered.problems);
-        autostart(&node.entities, &all).await.unwrap();
+        autostart(&node.entities, &all).await;
         assert_eq!(runs(&node, "good").await, 1);
         assert_eq!(runs(&node, "mistyped").await, 1, "all of it but its subscriptions");
         assert_eq!(runs(&node, "spoilt").await, 0);
@@ -369,8 +394,35 @@ mod tests {
         node.entities.ask::<Agent>(&key, Request::read(), disable).await.unwrap();
         let anew = registration(2, both());
         register(&node.entities, &anew).await.unwrap();
-        autostart(&node.entities, &anew).await.unwrap();
+        autostart(&node.entities, &anew).await;
         assert_eq!((runs(&node, "idle").await, runs(&node, "good").await), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_cannot_be_loaded_is_tried_again_and_keeps_no_other_from_starting() {
+        let node = node();
+        poison(&node, agent_key(&agent("broken")).unwrap()).await;
+        let all = registration(1, vec![agent("broken"), agent("good")]);
+        let registered = register(&node.entities, &all).await.unwrap();
+        let [problem] = registered.problems.as_slice() else { panic!("{:?}", registered.problems) };
+        assert!(problem.again && problem.agent.as_ref().is_some_and(|agent| agent.name == "broken"));
+        let starting = timeout(PAUSE * 3, autostart(&node.entities, &all)).await;
+        assert!(starting.is_err(), "it was given up");
+        assert_eq!(runs(&node, "good").await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_does_not_answer_keeps_its_runner_waiting_for_no_longer_than_that_bears() {
+        let (node, gate) = (node(), Gate::default());
+        register(&node.entities, &registration(1, Vec::new())).await.unwrap();
+        node.store.contents().faults().push(Fault::Slow(gate.clone()));
+        let all = registration(2, vec![agent("slow"), agent("good")]);
+        let registered = timeout(PATIENCE * 2, register(&node.entities, &all)).await.unwrap().unwrap();
+        let [problem] = registered.problems.as_slice() else { panic!("{:?}", registered.problems) };
+        assert!(problem.again && problem.problem.contains("has not answered in time"), "{problem:?}");
+        gate.open();
+        let again = register(&node.entities, &all).await.unwrap();
+        assert_eq!(again.problems, []);
     }
 
     #[test]

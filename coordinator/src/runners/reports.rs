@@ -2,7 +2,8 @@
 //! different agents beside one another. So a runner that starts a thousand instances does not wait for a thousand
 //! commits in a row, and its heartbeats do not wait behind them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::pending;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -26,10 +27,11 @@ type Lane = (String, String);
 pub(super) struct Reports {
     entities: Entities,
     runner: String,
-    under_way: FuturesUnordered<BoxFuture<'static, (Lane, Option<u64>)>>,
+    under_way: FuturesUnordered<BoxFuture<'static, (Lane, u64, bool)>>,
     /// What waits behind the one of its agent that is under way.
     waiting: HashMap<Lane, VecDeque<Report>>,
-    count: usize,
+    /// The sequences of those that are under way or wait. The runner says each again and again until it is acknowledged.
+    taken: HashSet<u64>,
 }
 
 impl Reports {
@@ -39,17 +41,20 @@ impl Reports {
             runner: runner.to_owned(),
             under_way: FuturesUnordered::new(),
             waiting: HashMap::new(),
-            count: 0,
+            taken: HashSet::new(),
         }
     }
 
     /// Whether more may be taken in.
     pub(super) fn have_room(&self) -> bool {
-        self.count < MOST
+        self.taken.len() < MOST
     }
 
+    /// Takes in a report, unless it is under way already.
     pub(super) fn take_in(&mut self, report: Report) {
-        self.count += 1;
+        if !self.taken.insert(report.sequence) {
+            return;
+        }
         let lane = (report.swarm.clone(), report.agent.clone());
         match self.waiting.get_mut(&lane) {
             Some(waiting) => waiting.push_back(report),
@@ -64,15 +69,15 @@ impl Reports {
     /// as long as none is under way. A call that is dropped loses nothing.
     pub(super) async fn acknowledged(&mut self) -> u64 {
         loop {
-            let Some((lane, sequence)) = self.under_way.next().await else { std::future::pending().await };
-            self.count -= 1;
+            let Some((lane, sequence, is_done)) = self.under_way.next().await else { pending().await };
+            self.taken.remove(&sequence);
             match self.waiting.get_mut(&lane).and_then(VecDeque::pop_front) {
                 Some(next) => self.send(lane, next),
                 None => {
                     self.waiting.remove(&lane);
                 }
             }
-            if let Some(sequence) = sequence {
+            if is_done {
                 return sequence;
             }
         }
@@ -80,19 +85,22 @@ impl Reports {
 
     fn send(&mut self, lane: Lane, report: Report) {
         let (entities, runner) = (self.entities.clone(), self.runner.clone());
-        self.under_way.push(Box::pin(async move { (lane, hand_over(&entities, runner, report).await) }));
+        self.under_way.push(Box::pin(async move {
+            let sequence = report.sequence;
+            (lane, sequence, hand_over(&entities, runner, report).await)
+        }));
     }
 }
 
-/// Gives the report's sequence if the runner need not send it again.
-async fn hand_over(entities: &Entities, runner: String, report: Report) -> Option<u64> {
-    let (sequence, instance) = (report.sequence, report.instance.clone());
-    let Err(refusal) = tell(entities, runner.clone(), report).await else { return Some(sequence) };
+/// Whether the runner need not send it again.
+async fn hand_over(entities: &Entities, runner: String, report: Report) -> bool {
+    let instance = report.instance.clone();
+    let Err(refusal) = tell(entities, runner.clone(), report).await else { return true };
     // One whose agent cannot be loaded waits until that is repaired, as an effect does.
     let is_unloadable = refusal.code == Code::Internal && refusal.retry_after_ms.is_some();
     let again = refusal.code.is_passing() || is_unloadable;
     warn!(runner, instance, again, problem = %refusal.message, "a runner's report was refused");
-    (!again).then_some(sequence)
+    !again
 }
 
 async fn tell(entities: &Entities, runner: String, report: Report) -> Result<(), Refusal> {
@@ -157,7 +165,22 @@ mod tests {
         let mut both = [quick, slow];
         both.sort_unstable();
         assert_eq!(both, [[1, 2], [3, 4]]);
-        assert!(reports.waiting.is_empty() && reports.count == 0);
+        assert!(reports.waiting.is_empty() && reports.taken.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_said_again_and_again_takes_no_more_room() {
+        let (node, gate) = (node(), Gate::default());
+        node.store.contents().faults().push(Fault::Slow(gate.clone()));
+        let mut reports = Reports::new(node.entities.clone(), "r1");
+        for _ in 0..2 * MOST {
+            reports.take_in(report(1, "one"));
+            reports.take_in(report(2, "one"));
+        }
+        assert!(reports.have_room());
+        gate.open();
+        assert_eq!([reports.acknowledged().await, reports.acknowledged().await], [1, 2]);
+        assert!(reports.under_way.is_empty() && reports.taken.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -165,8 +188,8 @@ mod tests {
         let node = node();
         let agent = EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("one").unwrap());
         poison(&node, agent).await;
-        assert_eq!(hand_over(&node.entities, "r1".to_owned(), report(1, "one")).await, None);
+        assert!(!hand_over(&node.entities, "r1".to_owned(), report(1, "one")).await);
         let unknown = hand_over(&node.entities, "r1".to_owned(), report(2, "two")).await;
-        assert_eq!(unknown, Some(2), "nobody will ever want it");
+        assert!(unknown, "nobody will ever want it");
     }
 }

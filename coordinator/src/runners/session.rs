@@ -63,7 +63,7 @@ impl Session {
             attaches = register.attaches,
             "a runner registered"
         );
-        let _ = self.listen(id, &register.name, (registered, lives), &mut messages).await;
+        let _ = self.listen(id, &register, (registered, lives), &mut messages).await;
         drop(closing);
         info!(runner = register.name, "a runner's stream ended");
     }
@@ -88,20 +88,25 @@ impl Session {
         // The welcome has to be the first thing on the stream, so commands may come only after it.
         self.send(welcome).await.map_err(|Gone| Refusal::new(Code::Unavailable, "the stream broke"))?;
         self.sessions.open(&register.name, id, self.outgoing.clone(), registered.grants.clone());
-        if !register.attaches {
-            register::autostart(&self.entities, register).await?;
-        }
         Ok(registered)
+    }
+
+    /// Starts what a registration wants started, while the stream is served: an agent that cannot be asked keeps nobody
+    /// waiting. Whoever attaches has said it elsewhere.
+    fn starts(&self, register: &Register) -> Option<impl Future<Output = ()> + use<>> {
+        (!register.attaches).then(|| register::autostart(&self.entities, register))
     }
 
     async fn listen(
         &self,
         id: Uuid,
-        runner: &str,
+        first: &Register,
         (mut registered, mut lives): (Registered, Option<watch::Receiver<u64>>),
         messages: &mut Streaming<RunnerMessage>,
     ) -> Result<(), Gone> {
+        let runner = first.name.as_str();
         let mut renewed = Instant::now();
+        let mut starts: FuturesUnordered<_> = self.starts(first).into_iter().collect();
         let mut reports = Reports::new(self.entities.clone(), runner);
         let mut coordinators = Coordinators::new(&self.entities);
         let mut beats = FuturesUnordered::new();
@@ -118,6 +123,7 @@ impl Session {
                     self.refuse(&Refusal::new(Code::StaleToken, problem)).await;
                     return Err(Gone);
                 }
+                Some(()) = starts.next() => continue,
                 all = coordinators.changed() => {
                     self.send(Answer::Coordinators(all)).await?;
                     continue;
@@ -158,6 +164,7 @@ impl Session {
                     Ok(anew) => {
                         info!(runner, agents = register.agents.len(), "a runner has other agents");
                         registered = anew;
+                        starts.extend(self.starts(&register));
                     }
                     Err(refusal) => {
                         warn!(runner, problem = %refusal.message, "a runner's agents were not taken");

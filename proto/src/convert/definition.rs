@@ -75,7 +75,8 @@ pub fn check_registration(register: &Register) -> Result<(), Refusal> {
     Name::parse(&register.name)?;
     let runner = &register.name;
     Name::parse(&register.group).map_err(|refusal| invalid(runner, "group", &refusal.message))?;
-    within(runner, "slots", u64::from(register.slots), 1, u64::from(INSTANCES))?;
+    // One that is about to end has none.
+    within(runner, "slots", u64::from(register.slots), 0, u64::from(INSTANCES))?;
     within(runner, "agents", register.agents.len() as u64, 0, AGENTS as u64)?;
     labels(runner, &register.labels)?;
     for swarm in &register.swarms {

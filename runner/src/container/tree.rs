@@ -51,7 +51,8 @@ impl Process {
             pid,
             state: fields.first()?.chars().next()?,
             parent: fields.get(1)?.parse().ok()?,
-            session: fields.get(3)?.parse().ok()?,
+            // None any more for one that is gone and still in the table.
+            session: fields.get(3)?.parse::<i64>().ok()?.try_into().unwrap_or(0),
             born: fields.get(19)?.parse().ok()?,
         })
     }
@@ -317,5 +318,11 @@ mod tests {
         let text = "7 (a) b (c) S 3 7 5 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         let process = Process::parse(7, text).unwrap();
         assert_eq!((process.parent, process.session, process.born, process.state), (3, 5, 4242, 'S'));
+    }
+
+    #[test]
+    fn what_is_gone_and_still_in_the_table_is_over() {
+        let text = "7 (sh) X 0 -1 -1 0 -1 4227340 789 0 0 0 0 0 0 0 20 0 0 0 7781126 0 0";
+        assert!(Process::parse(7, text).is_some_and(|process| process.is_over()));
     }
 }

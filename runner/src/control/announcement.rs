@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
-use skein_proto::v1::{AgentDefinition, AgentName, HeldInstance, Register};
+use skein_proto::v1::{AgentDefinition, AgentName, AgentProblem, HeldInstance, Register};
 use skein_shared::fence::Token;
 use tokio::time::Instant;
 
-use super::Runner;
+use super::starts::Agent;
+use super::{Departure, Runner};
 use crate::definition::{Definitions, is_agent};
 use crate::error::Error;
 use crate::instance::ledger::{Row, State};
@@ -34,8 +35,10 @@ pub(super) struct Announcement {
     pub(super) held: BTreeMap<String, Token>,
     /// Those of which it says that they have ended.
     pub(super) ended: BTreeSet<String>,
-    /// The agents, as (swarm, name), that the coordinators have from this runner once it is welcomed.
-    agents: BTreeSet<(String, String)>,
+    /// The agents that the coordinators have from this runner once it is welcomed.
+    agents: BTreeSet<Agent>,
+    /// Those that are to be started.
+    starts: BTreeSet<Agent>,
 }
 
 impl Runner {
@@ -72,16 +75,20 @@ impl Runner {
         let ended = held.iter().filter(|row| row.state == State::Ended);
         let ended = ended.map(|row| row.instance.clone()).collect();
         let tokens = held.iter().map(|row| (row.instance.clone(), self.instances.latest(row))).collect();
-        // Those that are known have been started, and may have ended since.
-        let starts = |key: &(String, String)| occasion != Occasion::Changed || !announced.contains(key);
+        let leaves = *self.departure.borrow() != Departure::None;
+        let starts: BTreeSet<_> = match leaves || attaches {
+            true => BTreeSet::new(),
+            false => self.starts(&definitions, occasion, &announced),
+        };
         let agents = definitions.iter().map(|(key, definition)| AgentDefinition {
-            autostart: definition.public.autostart && starts(key),
+            autostart: starts.contains(key),
             ..definition.public.clone()
         });
         let register = Register {
             name: self.config.name.to_string(),
             group: self.config.group.to_string(),
-            slots: self.config.slots,
+            // Whoever ends takes no run, though the fleet does not know yet that it does.
+            slots: if leaves { 0 } else { self.config.slots },
             labels: self.labels(),
             engines: engines.into_iter().map(str::to_owned).collect(),
             swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
@@ -97,7 +104,7 @@ impl Runner {
         };
         let kept = announced.difference(&removed).cloned();
         let agents = kept.chain(definitions.into_keys()).collect();
-        Ok((register, Announcement { sent: Instant::now(), attaches, held: tokens, ended, agents }))
+        Ok((register, Announcement { sent: Instant::now(), attaches, held: tokens, ended, agents, starts }))
     }
 
     /// What it was given, and what keeps its agents apart, so that people see it and agents can ask for it.
@@ -107,17 +114,42 @@ impl Runner {
         labels
     }
 
-    /// The coordinators have taken an announcement in.
+    /// The agents to be started. Those that are known have been, and may have ended since.
+    fn starts(
+        &self,
+        definitions: &Definitions,
+        occasion: Occasion,
+        announced: &BTreeSet<Agent>,
+    ) -> BTreeSet<Agent> {
+        let (taken, now) = (self.starts.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let is_new = |agent: &Agent| occasion != Occasion::Changed || !announced.contains(agent);
+        let all = definitions.iter().filter(|(_, definition)| definition.public.autostart);
+        let due = |agent: &&Agent| is_new(agent) && taken.may_be_asked_for(agent, now);
+        all.map(|(agent, _)| agent).filter(due).cloned().collect()
+    }
+
+    /// The coordinators have taken an announcement in, but for what they have problems with.
     ///
     /// # Errors
     /// When the ledger cannot be written.
-    pub(super) async fn note_taken(&self, announcement: Announcement) -> Result<(), Error> {
-        self.instances.ledger().announce(announcement.agents).await
+    pub(super) async fn note_taken(
+        &self,
+        announcement: Announcement,
+        problems: &[AgentProblem],
+    ) -> Result<(), Error> {
+        let Announcement { agents, mut starts, .. } = announcement;
+        for late in
+            problems.iter().filter(|problem| problem.again).filter_map(|problem| problem.agent.clone())
+        {
+            starts.remove(&(late.swarm, late.name));
+        }
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).note(starts, &agents, Instant::now());
+        self.instances.ledger().announce(agents).await
     }
 
     /// Whether an agent that the coordinators have from this runner is no agent of it any more. One whose definition has
     /// a mistake still is: a slip of the pen ends no runs.
-    fn is_removed(&self, definitions: &Definitions, agent: &(String, String)) -> bool {
+    fn is_removed(&self, definitions: &Definitions, agent: &Agent) -> bool {
         let (_, name) = agent;
         if definitions.contains_key(agent) {
             return false;

@@ -7,6 +7,7 @@ mod lease;
 mod reports;
 mod roster;
 mod session;
+mod starts;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use bearer::Bearer;
 use lease::Lease;
 use reports::Speakers;
 use roster::{Node, Roster};
+use starts::Starts;
 use stream::Control;
 
 /// How long a leaving runner waits until its last reports are acknowledged. The ledger keeps them.
@@ -52,6 +54,7 @@ struct Runner {
     definitions: watch::Receiver<Definitions>,
     /// The agents and engines as a stream has said last, or began to say.
     told: std::sync::Mutex<Option<(Definitions, EngineNames)>>,
+    starts: std::sync::Mutex<Starts>,
     engines: watch::Receiver<EngineNames>,
     isolation: Isolation,
     incarnation: u64,
@@ -145,6 +148,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         isolation,
         definitions: definitions.subscribe(),
         told: std::sync::Mutex::default(),
+        starts: std::sync::Mutex::default(),
         incarnation,
         identity,
         instances,

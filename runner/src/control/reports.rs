@@ -19,6 +19,8 @@ pub(super) struct Speakers {
     connected: Mutex<BTreeSet<usize>>,
     changed: watch::Sender<u64>,
     acknowledged: watch::Sender<u64>,
+    /// Rises when what a coordinator has said may be lost with its stream.
+    lost: watch::Sender<u64>,
 }
 
 impl Speakers {
@@ -27,9 +29,11 @@ impl Speakers {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    pub(super) fn leave(&self, index: usize) {
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
+    /// Whether it was there.
+    pub(super) fn leave(&self, index: usize) -> bool {
+        let was_there = self.connected.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
         self.changed.send_modify(|count| *count += 1);
+        was_there
     }
 
     pub(super) fn speaks(&self, index: usize) -> bool {
@@ -51,6 +55,15 @@ impl Speakers {
 
     pub(super) fn acknowledged(&self) -> watch::Receiver<u64> {
         self.acknowledged.subscribe()
+    }
+
+    pub(super) fn note_lost(&self) {
+        self.lost.send_modify(|count| *count += 1);
+    }
+
+    /// Tells when the ledgers have to be compared: nobody else notices that a command was lost.
+    pub(super) fn losses(&self) -> watch::Receiver<u64> {
+        self.lost.subscribe()
     }
 }
 

@@ -96,6 +96,7 @@ impl<'a> Session<'a> {
         // Before the first report is sent: none may fall between.
         let mut reported = runner.instances.reported();
         let mut speakers = runner.speakers.changes();
+        let mut losses = runner.speakers.losses();
         let mut definitions = runner.definitions.clone();
         definitions.mark_unchanged();
         let mut engines = runner.engines.clone();
@@ -115,6 +116,7 @@ impl<'a> Session<'a> {
                 _ = heartbeat.tick() => self.beat()?,
                 _ = reported.changed() => self.speak().await?,
                 _ = speakers.changed() => self.speak().await?,
+                _ = losses.changed() => self.compare().await?,
                 Ok(()) = definitions.changed() => self.announce(runner.takes_turn()).await?,
                 Ok(()) = engines.changed() => self.announce(runner.takes_turn()).await?,
                 () = at(self.again) => self.announce(Occasion::Changed).await?,
@@ -147,9 +149,21 @@ impl<'a> Session<'a> {
     /// Says that the agents or engines have changed. The answer is a welcome again.
     async fn announce(&mut self, occasion: Occasion) -> Result<(), Ended> {
         self.again = None;
+        self.announce_as(occasion).await
+    }
+
+    async fn announce_as(&mut self, occasion: Occasion) -> Result<(), Ended> {
         let (registration, announcement) = self.control.runner.announcement(occasion).await?;
         self.announcements.push_back(announcement);
         say(&self.said, Said::Register(registration))
+    }
+
+    /// Says what is here once more: what was commanded on a stream that broke may never have come.
+    async fn compare(&mut self) -> Result<(), Ended> {
+        match self.control.runner.speakers.speaks(self.control.index) {
+            true => self.announce_as(Occasion::Attaches).await,
+            false => Ok(()),
+        }
     }
 
     async fn hear(&mut self, heard: CoordinatorMessage) -> Result<(), Ended> {
@@ -245,7 +259,7 @@ impl<'a> Session<'a> {
             runner.instances.verdict(lost);
             runner.lease.renew(sent, lease);
             runner.instances.report_ends(&announcement.ended).await?;
-            runner.note_taken(announcement).await?;
+            runner.note_taken(announcement, &welcome.problems).await?;
             self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
         }
         self.registration = runner.registrations.load(Ordering::Acquire);

@@ -36,6 +36,8 @@ const PASSES: [&str; 7] = [
     "already_exists",
 ];
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long a coordinator may go on to speak on a stream that the runner has given up: until its own probe finds that out.
+const DEAF: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Messages that may wait for a coordinator that reads slowly; past them the stream is given up.
@@ -138,6 +140,8 @@ impl Control {
     /// When the coordinator refuses the runner that no coordinator has welcomed yet.
     pub(super) async fn keep(self, hang_up: CancellationToken) -> Result<(), Error> {
         let mut pause = PAUSE;
+        // When the last stream ended that the coordinator had welcomed the runner on.
+        let mut lost: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = self.is_free() => {}
@@ -150,7 +154,13 @@ impl Control {
                 Some(ended) => ended,
                 None => Ended::HungUp,
             };
-            self.runner.speakers.leave(self.index);
+            if self.runner.speakers.leave(self.index) {
+                lost = Some(Instant::now());
+                self.runner.speakers.note_lost();
+            } else if lost.is_some_and(|lost| lost.elapsed() >= DEAF) {
+                lost = None;
+                self.runner.speakers.note_lost();
+            }
             self.runner.roster.leave(self.index);
             self.runner.instances.upstreams().disconnected(self.index);
             if *self.runner.departure.borrow() == Departure::Done {

@@ -63,12 +63,9 @@ impl Instances {
             }
         };
         tracing::info!(instance = row.instance, pid = handle.pid, "taken over");
-        if row.state != State::Running {
-            endpoint.hold();
-        }
         let shared = Arc::clone(&self.shared);
         let instance = row.instance.clone();
-        self.adopt(&instance, |inbox| Machine::new(shared, row, handle, endpoint, inbox).run());
+        self.adopt(&instance, |inbox| Machine::new(shared, row, handle, endpoint, inbox).resume());
         Ok(true)
     }
 

@@ -1,6 +1,6 @@
 //! What an instance does while its runner has no lease: it stands still, for elsewhere another may take its place.
 
-use super::ledger::State;
+use super::ledger::{Row, State};
 use super::machine::Machine;
 use super::shared::LeftBehind;
 
@@ -30,18 +30,32 @@ impl Machine {
         }
     }
 
+    /// Goes on with what the ledger has of it. What stood still may have been thawed just before the runner crashed, and not
+    /// written down yet.
+    pub(super) async fn resume(mut self) -> Option<Row> {
+        if self.row.state != State::Running {
+            self.hold_or_end().await.ok()?;
+        }
+        self.run().await
+    }
+
     async fn silence(&mut self) -> Result<(), LeftBehind> {
-        if let Err(problem) = self.hold().await {
-            // It may not run on beyond the lease: elsewhere another may take its place.
-            tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");
-            self.row.reason = format!("it could not be frozen when the runner's lease ended: {problem}");
-            // Its exit is taken as that of any other.
-            self.kill().await?;
+        if !self.hold_or_end().await? {
             return Ok(());
         }
         tracing::warn!(instance = self.instance(), "frozen: the runner's lease was not renewed");
         self.row.state = State::Silenced;
         self.shared.save(&self.row, None).await;
         Ok(())
+    }
+
+    /// Freezes it, or ends it if it cannot be frozen: it may not run on beyond the lease, for elsewhere another may take its
+    /// place. False if it ends, which is taken as the exit of any other.
+    async fn hold_or_end(&mut self) -> Result<bool, LeftBehind> {
+        let Err(problem) = self.hold().await else { return Ok(true) };
+        tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");
+        self.row.reason = format!("it could not be frozen when the runner's lease ended: {problem}");
+        self.kill().await?;
+        Ok(false)
     }
 }

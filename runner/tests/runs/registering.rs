@@ -309,3 +309,39 @@ async fn a_runner_may_have_as_many_files_open_as_its_system_allows() {
     until(|| open_files().filter(|(soft, hard)| soft == hard)).await;
     runner.kill().await.unwrap();
 }
+
+/// What the other coordinator had commanded last may have been lost with the stream, and nobody else would notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_runner_holds_is_said_again_when_the_stream_to_another_coordinator_breaks() {
+    let (first, second, mut bed) = joined("sleep 1000").await;
+    second.say(start(id(1), 1)).await;
+    first.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    // It does not come back.
+    second.behave(|behaviour| behaviour.token = "another-token");
+    second.hang_up().await;
+    let state = first.until("what it holds", |state| state.registrations.len() == 2).await;
+    let told = &state.registrations[1];
+    assert!(told.attaches && told.held.iter().any(|held| held.instance == id(1)), "{told:?}");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_is_about_to_end_offers_no_slot_when_it_registers_anew() {
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let mut bed = Bed::new(DEAF);
+    bed.define("worker", &format!("command = ['sh', '-c', \"{DEAF}\"]\ngrace = '3s'\nautostart = true\n"));
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    until(|| is_deaf(id(1)).then_some(())).await;
+    let anew = async {
+        coordinator.until("its word", |state| !state.leaving.is_empty()).await;
+        coordinator.hang_up().await;
+        coordinator.until("another registration", |state| state.registrations.len() == 2).await
+    };
+    let (state, left) = tokio::join!(anew, bed.leave());
+    left.unwrap();
+    let [first, second] = state.registrations.as_slice() else { unreachable!("that was waited for") };
+    assert!(first.slots > 0 && first.agents[0].autostart, "{first:?}");
+    assert!(second.slots == 0 && !second.agents[0].autostart, "{second:?}");
+}

@@ -166,23 +166,11 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails_if_i
     instances.leave().await;
 }
 
-/// Lives with a runner until it is stuck in a start, and lets it crash: all that it has open is shut, and what it has
-/// started runs on. Gives the instance's first process.
-fn crash_once_begun(
-    bed: &Bed,
-    (mark, starts): (&str, u32),
-    life: impl AsyncFnOnce(Arc<Instances>) + Send,
-) -> u32 {
+/// Lives with a runner for some time, and lets it crash: all that it has open is shut, and what it has started runs on.
+pub(crate) fn crash_after(life: impl AsyncFnOnce() + Send) {
     let live = || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async {
-            let (engine, stuck) = mute(mark, starts);
-            let (former, _, _lock) = instances(bed, mark, engine);
-            life(former).await;
-            tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
-            let unbegun = bed.data().join("unbegun").join(id(1));
-            until(|| (!unbegun.exists()).then_some(())).await;
-        });
+        runtime.block_on(life());
         runtime.shutdown_timeout(LIMIT);
     };
     // A test's instances are told by the name of its thread.
@@ -190,6 +178,22 @@ fn crash_once_begun(
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(name).spawn_scoped(scope, live);
         thread.unwrap().join().unwrap();
+    });
+}
+
+/// Crashes once a start has begun that nothing was written down of. Gives the instance's first process.
+fn crash_once_begun(
+    bed: &Bed,
+    (mark, starts): (&str, u32),
+    life: impl AsyncFnOnce(Arc<Instances>) + Send,
+) -> u32 {
+    crash_after(async || {
+        let (engine, stuck) = mute(mark, starts);
+        let (former, _, _lock) = instances(bed, mark, engine);
+        life(former).await;
+        tokio::time::timeout(LIMIT, stuck.notified()).await.expect("its start");
+        let unbegun = bed.data().join("unbegun").join(id(1));
+        until(|| (!unbegun.exists()).then_some(())).await;
     });
     marked(id(1))[0].pid
 }

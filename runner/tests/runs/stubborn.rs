@@ -19,6 +19,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::starts::crash_after;
 
 /// Refuses so often, and after `starts` of them a start takes for ever.
 struct Stubborn {
@@ -411,6 +412,26 @@ async fn a_hook_after_what_has_died_without_a_lease_waits_for_one() {
     instances.verdict([]);
     told(&instances, has_exited).await;
     assert!(bed.work("gone").exists());
+    instances.leave().await;
+}
+
+/// The thaw was not written down any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stood_still_by_the_ledger_is_frozen_again_after_a_crash() {
+    let bed = Bed::new("exec sleep 1000");
+    crash_after(async || {
+        let (former, ledger, _lock) = instances(&bed, "thawed", stubborn("thawed", 0, false));
+        begin(&former, 1).await;
+        let freeze = RunnerCommand::Freeze { instance: id(1).to_owned(), token: nth(2) };
+        former.command(freeze, "", &reign()).await.unwrap();
+        told(&former, |report| matches!(report.what, What::Frozen)).await;
+        let handle = ledger.row(id(1)).await.unwrap().unwrap().handle.unwrap();
+        ProcessEngine::new("thawed", launcher()).thaw(&handle).await.unwrap();
+    });
+    assert!(is_running(id(1)));
+    let (instances, _, _lock) = instances(&bed, "thawed", stubborn("thawed", 0, false));
+    instances.reconcile().await.unwrap();
+    until(|| is_frozen(id(1)).then_some(())).await;
     instances.leave().await;
 }
 

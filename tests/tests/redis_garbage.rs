@@ -458,3 +458,95 @@ async fn an_archived_document_is_forgotten_though_something_else_is_where_its_bo
     assert_eq!(store.trim(all).await.unwrap().documents, 1);
     assert!(!connection.exists::<_, bool>(key("archived")).await.unwrap(), "it is tried for ever");
 }
+
+/// The keys that tell what an entity is.
+const OF_AN_ENTITY: [&str; 4] = ["entity", "live", "heads", "marks"];
+
+#[tokio::test]
+async fn what_an_entity_is_loaded_from_is_named_when_something_else_is_there_and_nothing_sound_is() {
+    let (server, mut connection) = started().await;
+    for name in OF_AN_ENTITY {
+        let (store, spoilt) = (alone(&server).await, key(&format!("{name}:pool/default")));
+        spoil(&mut connection, &spoilt).await;
+        let StoreError(problem) = store.load(&pool()).await.unwrap_err();
+        assert!(problem.contains(&spoilt), "{problem}");
+        for sound in OF_AN_ENTITY.iter().filter(|sound| **sound != name) {
+            assert!(!problem.contains(&key(&format!("{sound}:"))), "{problem}");
+        }
+        if matches!(name, "live" | "heads") {
+            let StoreError(problem) = store.live(&pool(), "", 10).await.unwrap_err();
+            assert!(problem.contains(&spoilt), "{problem}");
+        }
+    }
+}
+
+/// Redis answers, and the connection serves on.
+#[tokio::test]
+async fn what_is_no_text_is_told_by_its_key_and_taken_for_no_silence_of_redis() {
+    let (server, mut connection) = started().await;
+    for (name, field) in [("entity", "at"), ("heads", "task/0"), ("marks", "agent/default/ann")] {
+        empty(&server).await;
+        let alarms = Alarms::default();
+        let options = Options { alarms: alarms.clone(), ..options(&server.url()) };
+        let store = Redis::open(&options, wall()).await.unwrap();
+        commit(&store, 0).await.unwrap();
+        let spoilt = key(&format!("{name}:pool/default"));
+        let () = connection.hset(&spoilt, field, b"1 1 5 \xff").await.unwrap();
+        let StoreError(problem) = store.load(&pool()).await.unwrap_err();
+        assert!(problem.contains(&spoilt) && !problem.contains("does not answer"), "{problem}");
+        let shown: Vec<_> = alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.subject)).collect();
+        assert_eq!(shown, [(Kind::StoreGarbage, spoilt)]);
+    }
+
+    let (store, _) = member(&server).await;
+    let members = store.members();
+    members.beat("b", "sound", Duration::from_secs(9)).await.unwrap();
+    let strange = b"99999999999999 \xff";
+    let () = connection.hset("{skein}:members", "strange", strange).await.unwrap();
+    let heard = members.beat("a", "{}", Duration::from_secs(9)).await.unwrap().unwrap();
+    assert!(heard.living.iter().any(|record| record == "sound"), "{heard:?}");
+}
+
+#[tokio::test]
+async fn an_entity_with_a_spoilt_key_keeps_nothing_else_of_its_shard_from_being_forgotten() {
+    let (server, mut connection) = started().await;
+    for (name, ages, member_of_it) in [
+        ("history", None, ""),
+        ("replies", Some("reply-ages"), "pool/default 1"),
+        ("marks", Some("mark-ages"), "pool/default agent/default/ann"),
+    ] {
+        let (store, _) = member(&server).await;
+        spoil(&mut connection, &key(&format!("{name}:pool/default"))).await;
+        if let Some(ages) = ages {
+            let _: i64 = connection.zadd(key(ages), member_of_it, 1).await.unwrap();
+        }
+        let _: i64 = connection.zadd(key("archived"), "lockspace/default lock/0", 1).await.unwrap();
+        let (now, always) = (wall(), Timestamp::NEVER);
+        let all = TrimPlan {
+            now,
+            events_before: always,
+            replies_before: always,
+            marks_before: always,
+            archived_before: always,
+            events_per_entity: u64::MAX,
+            ..nothing()
+        };
+        assert_eq!(store.trim(all).await.unwrap().documents, 1, "{name}");
+        let left: i64 = connection.zcard(key("archived")).await.unwrap();
+        assert_eq!(left, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_effect_stays_where_its_letter_cannot_be_written() {
+    let (server, mut connection) = started().await;
+    let (store, alarms) = member(&server).await;
+    let effect = store.outbox(0, 10).await.unwrap().into_iter().find(|entry| entry.source == pool()).unwrap();
+    let letter = key(&format!("dead:{:020}", effect.position));
+    let () = connection.set(&letter, "scribble").await.unwrap();
+    let place = OutboxPlace { source: pool(), position: effect.position, fence: store.fence(&pool()) };
+    let refused = store.bury(place, "nobody takes it".to_owned(), Timestamp(1)).await;
+    assert!(matches!(&refused, Err(CommitError::Failed(said)) if said.contains(&letter)), "{refused:?}");
+    assert_eq!(alarms.all()[0].subject, letter);
+    assert!(store.outbox(0, 10).await.unwrap().contains(&effect), "it is gone");
+}

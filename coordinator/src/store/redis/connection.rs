@@ -179,9 +179,11 @@ impl Connection {
             call.arg(argument.as_slice());
         }
         let asked = Instant::now();
-        let answer = self.seen(number, asked, call.invoke_async(&mut link).await);
+        let answer = self.seen(number, asked, call.invoke_async::<Value>(&mut link).await);
         // Scripts write, and what writes is refused for the state that the server is in.
-        answer.inspect_err(|error| self.watch.refused(error)).map_err(Unrun::Answered)
+        let answer = answer.inspect_err(|error| self.watch.refused(error)).map_err(Unrun::Answered)?;
+        let first = keys.first().map_or("", String::as_str);
+        redis::from_redis_value(answer).map_err(|error| Unrun::Garbled(at(first, &error)))
     }
 
     /// Lets the next one who asks make another connection.
@@ -274,6 +276,8 @@ pub(super) enum Unrun {
     NotSent(String),
     /// What Redis said, or that it said nothing.
     Answered(RedisError),
+    /// It ran, and what it gave is nothing that it gives of what belongs in its keys.
+    Garbled(StoreError),
 }
 
 impl Unrun {
@@ -282,6 +286,7 @@ impl Unrun {
         match self {
             Unrun::NotSent(problem) => StoreError(problem.clone()),
             Unrun::Answered(error) => problem(key, error),
+            Unrun::Garbled(problem) => problem.clone(),
         }
     }
 }

@@ -36,7 +36,7 @@ impl Members {
     /// When Redis cannot be asked.
     pub async fn beat(&self, id: &str, record: &str, ttl: Duration) -> Result<Option<Heard>, StoreError> {
         let arguments = [id.into(), record.into(), ttl.as_millis().to_string().into()];
-        let said: Result<(String, Vec<String>), Unrun> =
+        let said: Result<(Vec<u8>, Vec<Vec<u8>>), Unrun> =
             self.connection.run(&self.beat, &[MEMBERS.to_owned()], &arguments).await;
         match said {
             Err(Unrun::Answered(error)) if is_garbage(&error) => {
@@ -44,7 +44,11 @@ impl Members {
                 self.connection.watch.failed(&problem);
                 Ok(None)
             }
-            Ok((before, living)) => Ok(Some(Heard { before, living })),
+            // What is no text is the record of nobody, and nobody can read it, in whatever way it is spelt.
+            Ok((before, living)) => {
+                let text = |record: Vec<u8>| String::from_utf8_lossy(&record).into_owned();
+                Ok(Some(Heard { before: text(before), living: living.into_iter().map(text).collect() }))
+            }
             Err(unrun) => Err(unrun.problem(MEMBERS)),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use redis::{Script, cmd};
+use redis::{Script, Value, cmd};
 use serde::de::DeserializeOwned;
 use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::batch::nonce;
 use super::body;
-use super::connection::{Connection, at};
+use super::connection::{Connection, Unrun, at, is_garbage, read};
 use super::recent::{Kept, Standing};
 use super::scan::page;
 use super::shard::{Keys, Shard};
@@ -36,8 +36,18 @@ pub(super) struct Reader {
     live: Script,
 }
 
-/// What `load.lua` answers: the entity, the keys and heads of live documents, the marks.
-type Snapshot = (HashMap<String, String>, Vec<String>, Vec<Option<String>>, HashMap<String, String>);
+/// What `load.lua` answers: the entity, the keys and heads of live documents, the marks. Each of another key, by which an
+/// error is told.
+type Snapshot = (Value, Value, Value, Value);
+
+/// A key of an entity, and the type of what belongs there.
+type Place = (fn(&Keys) -> String, &'static str);
+
+/// What `load.lua` reads.
+const LOADED: [Place; 4] =
+    [(Keys::entity, "hash"), (Keys::live, "zset"), (Keys::heads, "hash"), (Keys::marks, "hash")];
+/// What `live.lua` reads.
+const LISTED: [Place; 2] = [LOADED[1], LOADED[2]];
 
 impl Reader {
     pub(super) fn new(connection: Connection) -> Self {
@@ -59,8 +69,12 @@ impl Reader {
             arguments.extend([fence.epoch.0.to_string().into(), nonce(fence).into()]);
         }
         let answer = self.connection.run::<Option<Snapshot>>(&self.load, &names, &arguments).await;
-        let answer = answer.map_err(|unrun| unrun.problem(&keys.entity()))?;
+        let answer = match answer {
+            Err(unrun) => return Err(self.unread(&unrun, &LOADED.map(|(of, kind)| (of(&keys), kind))).await),
+            Ok(answer) => answer,
+        };
         let Some((entity, live, heads, marks)) = answer else { return Ok(None) };
+        let entity: HashMap<String, String> = read(&keys.entity(), entity)?;
         if entity.is_empty() {
             return Ok(Some(Loaded::default()));
         }
@@ -72,11 +86,29 @@ impl Reader {
             batch: batch_of(&keys.entity(), &entity)?,
             at: written,
             sequence: number("sequence")?.unwrap_or(0),
-            live: documents_of(&keys, live, heads)?,
-            marks: marks_of(&keys, marks)?,
+            live: documents_of(&keys, read(&keys.live(), live)?, read(&keys.heads(), heads)?)?,
+            marks: marks_of(&keys, read(&keys.marks(), marks)?)?,
             replies: self.replies(&keys, version, written - REPLY_KEEP).await?,
             timer: number("timer")?.map(Timestamp),
         }))
+    }
+
+    /// Why a script could not read these keys, with the type of each. Redis does not say which of them holds something else.
+    async fn unread(&self, unrun: &Unrun, keys: &[(String, &str)]) -> StoreError {
+        if matches!(unrun, Unrun::Answered(error) if is_garbage(error)) {
+            let questions: Vec<_> =
+                keys.iter().map(|(key, _)| (key.clone(), cmd("TYPE").arg(key).to_owned())).collect();
+            let found = self.connection.ask_sound::<String>(&questions).await.unwrap_or_default();
+            let is_other = |kind: &str, found: &str| found != kind && found != "none";
+            let spoilt = keys
+                .iter()
+                .zip(found)
+                .find(|((_, kind), found)| found.as_ref().is_ok_and(|found| is_other(kind, found)));
+            if let Some(((key, _), _)) = spoilt {
+                return unrun.problem(key);
+            }
+        }
+        unrun.problem(&keys[0].0)
     }
 
     /// The replies of the entity's batches up to a version that were committed since then, oldest first. Times rise with
@@ -152,9 +184,11 @@ impl Reader {
     ) -> Result<Vec<LiveDocument>, StoreError> {
         let keys = Keys::new(key);
         let arguments = [behind(after).into(), limit.to_string().into()];
-        let answer = self.connection.run(&self.live, &[keys.live(), keys.heads()], &arguments).await;
-        let (live, heads) = answer.map_err(|unrun| unrun.problem(&keys.live()))?;
-        documents_of(&keys, live, heads)
+        let names = [keys.live(), keys.heads()];
+        match self.connection.run::<(Value, Value)>(&self.live, &names, &arguments).await {
+            Ok((live, heads)) => documents_of(&keys, read(&names[0], live)?, read(&names[1], heads)?),
+            Err(unrun) => Err(self.unread(&unrun, &LISTED.map(|(of, kind)| (of(&keys), kind))).await),
+        }
     }
 
     /// Documents of which the keys are known, in the same order, with an error for each that cannot be read. Those that

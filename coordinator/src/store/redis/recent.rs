@@ -25,11 +25,15 @@ pub(super) struct Recent(Mutex<Inner>);
 struct Inner {
     /// Oldest first.
     all: VecDeque<Acknowledged>,
+    /// Those that nobody could say anything of. What follows one of them in the store says that it is there, and its caller
+    /// is told so by that alone.
+    unsure: Vec<Acknowledged>,
     /// Rises when it is looked for what is lost: whatever the server answers to what was sent before would be missed.
     life: u64,
 }
 
 struct Acknowledged {
+    /// When it was, or might have been.
     when: Instant,
     key: EntityKey,
     version: Version,
@@ -69,6 +73,20 @@ pub struct LostWrites {
     pub documents: Vec<String>,
 }
 
+impl Acknowledged {
+    fn now(batch: &Batch) -> Self {
+        Self {
+            when: Instant::now(),
+            key: batch.key.clone(),
+            version: Version(batch.expected.0 + 1),
+            batch: batch.id,
+            at: batch.at,
+            recorded: !batch.events.is_empty(),
+            documents: batch.documents.iter().map(|change| change.key().to_owned()).collect(),
+        }
+    }
+}
+
 impl Recent {
     /// For what is sent now.
     pub(super) fn life(&self) -> u64 {
@@ -78,32 +96,36 @@ impl Recent {
     /// Takes note of a batch that was acknowledged and sent in this life. False if that is over: then nobody may take it for
     /// acknowledged.
     pub(super) fn note(&self, batch: &Batch, life: u64) -> bool {
-        let now = Instant::now();
-        let documents = batch.documents.iter().map(|change| change.key().to_owned()).collect();
         let mut inner = self.lock();
         if inner.life != life {
             return false;
         }
-        let all = &mut inner.all;
+        let Inner { all, unsure, .. } = &mut *inner;
+        let now = Instant::now();
+        unsure.retain(|one| one.batch != batch.id && now - one.when <= KEEP);
+        let before = unsure.iter().position(|one| one.key == batch.key && one.batch == batch.after);
+        let before = before.map(|place| Acknowledged { when: now, ..unsure.swap_remove(place) });
         while all.front().is_some_and(|oldest| now - oldest.when > KEEP || all.len() >= MOST) {
             all.pop_front();
         }
-        all.push_back(Acknowledged {
-            when: now,
-            key: batch.key.clone(),
-            version: Version(batch.expected.0 + 1),
-            batch: batch.id,
-            at: batch.at,
-            recorded: !batch.events.is_empty(),
-            documents,
-        });
+        all.extend(before);
+        all.push_back(Acknowledged::now(batch));
         true
+    }
+
+    /// Takes note of a batch that was sent in this life, and of which nobody knows what became.
+    pub(super) fn doubt(&self, batch: &Batch, life: u64) {
+        let mut inner = self.lock();
+        if inner.life == life && inner.unsure.len() < MOST {
+            inner.unsure.push(Acknowledged::now(batch));
+        }
     }
 
     /// Takes nothing more that was sent before. Gives the moment up to which all is known.
     pub(super) fn end_life(&self) -> Instant {
         let mut inner = self.lock();
         inner.life += 1;
+        inner.unsure.clear();
         Instant::now()
     }
 
@@ -256,6 +278,31 @@ mod tests {
         assert_eq!(recent.lost(until, &now), lost, "whoever could not write it down tells it again");
         recent.forget(until);
         assert!(recent.lost(until, &now).is_empty(), "it is told once");
+    }
+
+    /// Its own answer did not come, and the answer to what follows it did.
+    #[tokio::test]
+    async fn what_is_told_by_what_followed_it_is_acknowledged_too() {
+        let recent = Recent::default();
+        let following = |expected: u64| Batch {
+            after: Uuid::from_u128(u128::from(expected) - 1),
+            ..batch(Kind::Pool, expected, &[&format!("task/{expected}")])
+        };
+        let [first, second, third, fourth] = [4, 5, 6, 7].map(following);
+        recent.doubt(&first, 0);
+        assert!(recent.note(&second, 0));
+        // This one never came, and was sent again.
+        recent.doubt(&third, 0);
+        recent.doubt(&third, 0);
+        assert!(recent.note(&third, 0));
+        recent.doubt(&fourth, 0);
+        let until = Instant::now();
+        let [lost] = recent.lost(until, &BTreeMap::new()).try_into().unwrap();
+        assert_eq!((lost.commits, lost.since), (3, Timestamp(40)));
+        assert_eq!(lost.documents, ["task/4", "task/5", "task/6"]);
+        recent.end_life();
+        recent.doubt(&first, 0);
+        assert!(recent.lock().unsure.is_empty(), "what is said of a former life is worth nothing");
     }
 
     #[tokio::test]

@@ -350,6 +350,7 @@ impl Upkeep {
             }
             Unrun::Answered(error) if is_said(&error) => CommitError::Failed(sentence(&error)),
             Unrun::Answered(error) => CommitError::Unknown(sentence(&error)),
+            Unrun::Garbled(problem) => self.garbage(problem),
         }
     }
 }

@@ -8,9 +8,11 @@
 -- to forget.
 local prefix = ARGV[4]
 
+-- Where something else is in the place of a key of an entity, it has nothing of what is forgotten, and holds up nothing
+-- else of the shard.
 local function forget_events(id, name)
   redis.call('XDEL', KEYS[2], id)
-  redis.call('ZREM', prefix .. 'history:' .. name, string.match(id, '^%d+'))
+  redis.pcall('ZREM', prefix .. 'history:' .. name, string.match(id, '^%d+'))
 end
 
 -- Records that are read at once, and bytes of events that a step reads, about. A record may have many MiB of them, which
@@ -70,15 +72,14 @@ local before, limit = bound(7)
 local old, passed, earliest, strange = old_events(before, limit, tonumber(ARGV[5]), ARGV[6])
 before, limit = bound(9)
 local replies = by_age(KEYS[3], before, limit, '^([^ ]+) (%d+)$', function(name, version)
-  redis.call('ZREMRANGEBYSCORE', prefix .. 'replies:' .. name, version, version)
+  redis.pcall('ZREMRANGEBYSCORE', prefix .. 'replies:' .. name, version, version)
 end)
 before, limit = bound(11)
 local marks = by_age(KEYS[4], before, limit, of_an_entity, function(name, source)
-  redis.call('HDEL', prefix .. 'marks:' .. name, source)
+  redis.pcall('HDEL', prefix .. 'marks:' .. name, source)
 end)
 before, limit = bound(13)
 local documents = by_age(KEYS[5], before, limit, of_an_entity, function(name, document)
-  -- Where something else is in the place of one of these keys, it has nothing of the document.
   redis.pcall('ZREM', prefix .. 'documents:' .. name, document)
   for _, hash in ipairs({ 'heads:', 'bodies:', 'changes:' }) do
     redis.pcall('HDEL', prefix .. hash .. name, document)

@@ -62,6 +62,8 @@ pub struct Shared {
     /// Counts how often shards came or went.
     pub shards: tokio::sync::watch::Sender<u64>,
     actors: Mutex<HashMap<EntityKey, Slot>>,
+    /// Of those that were sent away with their shards, what tells that they are gone.
+    moved: Mutex<Vec<CancellationToken>>,
     pub(super) wards: Wards,
     pub(super) swarms: tokio::sync::Mutex<Swarms>,
 }
@@ -148,6 +150,7 @@ impl Entities {
             streams: OnceLock::new(),
             shards: tokio::sync::watch::Sender::new(0),
             actors: Mutex::default(),
+            moved: Mutex::default(),
             wards: Wards::default(),
             swarms: tokio::sync::Mutex::default(),
         };
@@ -331,7 +334,7 @@ impl Entities {
         let Some(slot) = actors.get_mut(key) else { return Ok(Some(message)) };
         if slot.fence != self.shared.store.fence(key) {
             // Nobody is told anything from a memory that may be out of date.
-            slot.dismiss(Farewell::Moved);
+            self.shared.dismiss(slot);
             actors.remove(key);
             return Ok(Some(message));
         }
@@ -413,19 +416,25 @@ impl Entities {
 
 impl Shared {
     /// Sends away the entities that are written under a fence which this node does not have any more. Gives what tells
-    /// that they are gone. No others: what one of them has under way would be taken under the same fence behind the back
-    /// of whoever loads it again.
+    /// that they are gone, and those that were sent away before them. No others: what one of them has under way would be
+    /// taken under the same fence behind the back of whoever loads it again.
     pub(super) fn send_away(&self) -> Vec<CancellationToken> {
-        let mut gone = Vec::new();
         self.lock().retain(|key, slot| {
             let stays = slot.fence == self.store.fence(key);
             if !stays {
-                slot.dismiss(Farewell::Moved);
-                gone.push(slot.gone.clone());
+                self.dismiss(slot);
             }
             stays
         });
-        gone
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whoever gives the shard away waits until its host has told what is under way, whoever found it out first.
+    fn dismiss(&self, slot: &Slot) {
+        slot.dismiss(Farewell::Moved);
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        moved.retain(|gone| !gone.is_cancelled());
+        moved.push(slot.gone.clone());
     }
 }
 

@@ -279,6 +279,8 @@ pub async fn follow(entities: Entities, stop: CancellationToken) {
         }
         if came {
             entities.shared().projection.adopt();
+            // A host that was late to leave may have put there what another node has changed since.
+            entities.shared().documents.forget();
         }
         if came || !went.is_empty() {
             entities.shared().shards.send_modify(|count| *count += 1);

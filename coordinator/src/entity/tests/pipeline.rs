@@ -1,6 +1,9 @@
 //! Two commits of one entity under way.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::supervision::{Touch, in_work, touch};
 use super::*;
@@ -130,6 +133,24 @@ async fn what_is_written_under_the_present_fence_stays_in_memory() {
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(1), Ok(2)));
 }
 
+/// Somebody has asked for it meanwhile, and found out first that its shard is about to go.
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_given_away_once_all_that_is_under_way_in_it_is_told() {
+    let node = node();
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let first = tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    settle().await;
+    node.store.contents().close();
+    let late = touch(node.entities.clone(), Touch::Add).await;
+    assert_eq!(late.unwrap_err().code, Code::NotOwner);
+    let mut leaving = std::pin::pin!(Tenants::leave(&node.entities));
+    assert!(timeout(Duration::from_secs(5), &mut leaving).await.is_err(), "the commit is still under way");
+    gate.open();
+    leaving.await;
+    assert_eq!(first.await.unwrap(), Ok(1));
+}
+
 /// Whoever gave up asks again, or does not want it any more.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_waits_for_any_more_is_not_decided_and_what_was_decided_before_stays() {
@@ -172,7 +193,7 @@ async fn who_has_gone_keeps_nobody_out_while_the_store_stands_still() {
         tokio::task::yield_now().await;
     }
     // By then the host has taken all of them in, and stands still with the store.
-    let a_while = std::time::Duration::from_secs(1);
+    let a_while = Duration::from_secs(1);
     tokio::time::sleep(a_while).await;
     for given_up in &crowd {
         given_up.abort();
@@ -201,8 +222,7 @@ async fn more_questions_than_a_batch_may_have_are_all_answered() {
     ask(Request::once(Uuid::from_u128(1)), acquire("a", "file:///1")).await.unwrap().unwrap();
     let all = (0..1_000).map(|_| ask(Request::read(), lockspace::Command::List));
     let all = futures::future::join_all(all.collect::<Vec<_>>());
-    let all =
-        tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("some wait for ever");
+    let all = timeout(Duration::from_secs(60), all).await.expect("some wait for ever");
     for answer in all {
         let lockspace::Reply::Locks(held) = answer.unwrap().unwrap() else { panic!("no list") };
         assert_eq!(held.len(), 1);
@@ -230,7 +250,7 @@ async fn whatever_the_store_does_an_answer_holds_and_nothing_happens_twice() {
                 Err(refusal) => assert_eq!(refusal.code, Code::Unavailable, "script {script}"),
             }
         }
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         let stored = node.store.load(&EntityKey::of(Kind::Memory, &swarm())).await.unwrap();
         let total: u64 = stored.live.first().map_or(0, |count| count.read().unwrap());
         let told_count = told.len() as u64;

@@ -7,7 +7,7 @@ mod state;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -41,6 +41,7 @@ pub struct Contents {
     turns: Arc<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>>,
     outbox_read: Arc<AtomicU64>,
     read: Arc<Mutex<Read>>,
+    closed: Arc<AtomicBool>,
 }
 
 /// What was read of documents and records, a page at a time.
@@ -73,6 +74,11 @@ impl Contents {
     /// The script of faults that the next commits meet.
     pub fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// From now on nothing new begins: its owner gives it away. What is under way is taken.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     /// How many effects were read from the outbox so far, repeats included.
@@ -160,7 +166,7 @@ impl Memory {
 #[async_trait]
 impl Store for Memory {
     fn fence(&self, _key: &EntityKey) -> Fence {
-        self.fence
+        if self.contents.closed.load(Ordering::Acquire) { Fence::NONE } else { self.fence }
     }
 
     fn submit(&self, fence: Fence, batch: Arc<Batch>, receipt: Receipt) {

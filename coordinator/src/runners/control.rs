@@ -89,11 +89,11 @@ impl Runners for Control {
 mod tests {
     use std::time::Duration;
 
-    use skein_proto::v1::Register;
     use skein_proto::v1::coordinator_message::Message as Heard;
     use skein_proto::v1::runner_message::Message as Said;
     use skein_proto::v1::runners_client::RunnersClient;
     use skein_proto::v1::runners_server::RunnersServer;
+    use skein_proto::v1::{AgentDefinition, Heartbeat, Register};
     use skein_shared::access::Of;
     use skein_shared::ask::{Ask, What};
     use skein_shared::entity::{Reign, RunnerCommand};
@@ -112,6 +112,7 @@ mod tests {
     use crate::entity::ownership::Streams;
     use crate::entity::tests::{Node, node};
     use crate::outbox::{Delivery, Runners as _};
+    use crate::store::memory::{Fault, Gate};
 
     /// Longer than anything here may take, and shorter than a node waits for what is in flight.
     const SOON: Duration = Duration::from_secs(15);
@@ -162,6 +163,20 @@ mod tests {
             assert!(matches!(welcome, Some(Heard::Welcome(_))), "{welcome:?}");
             assert_eq!(sessions.names(), ["r1"]);
             Self { node, keys, access, sessions, stop, served, said, heard }
+        }
+
+        /// The next of the messages that are waited for.
+        async fn next(&mut self, is_waited_for: fn(&Heard) -> bool) -> Heard {
+            let next = async {
+                loop {
+                    let heard =
+                        self.heard.message().await.unwrap().expect("the stream goes on").message.unwrap();
+                    if is_waited_for(&heard) {
+                        return heard;
+                    }
+                }
+            };
+            tokio::time::timeout(SOON, next).await.expect("it is said")
         }
 
         /// How the stream ended. What is said before is left out.
@@ -225,6 +240,36 @@ mod tests {
         let freeze = RunnerCommand::Freeze { instance, token };
         let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
         assert_eq!(bed.sessions.deliver("r1", &freeze, &reign).await, Delivery::NotConnected);
+    }
+
+    /// The owner of an agent that is new does not answer.
+    #[tokio::test]
+    async fn a_heartbeat_is_answered_while_what_the_runner_says_anew_is_taken_in() {
+        let (mut bed, gate) = (Bed::new().await, Gate::default());
+        bed.node.store.contents().faults().push(Fault::Slow(gate.clone()));
+        let (name, group) = ("r1".to_owned(), "default".to_owned());
+        let slow = AgentDefinition {
+            name: "slow".to_owned(),
+            swarm: "default".to_owned(),
+            instances: 1,
+            timeout_ms: 60_000,
+            wait_timeout_ms: 60_000,
+            role: "worker".to_owned(),
+            zone: "UTC".to_owned(),
+            ..Default::default()
+        };
+        let anew = Register { name, group, slots: 1, agents: vec![slow], ..Default::default() };
+        let beat = Heartbeat { number: 1, ..Default::default() };
+        for message in [Said::Register(anew), Said::Heartbeat(beat)] {
+            bed.said.send(RunnerMessage { message: Some(message) }).await.unwrap();
+        }
+        let answer = bed.next(|heard| matches!(heard, Heard::Welcome(_) | Heard::Renewed(_))).await;
+        assert!(matches!(answer, Heard::Renewed(_)), "{answer:?}");
+        gate.open();
+        let Heard::Welcome(welcome) = bed.next(|heard| matches!(heard, Heard::Welcome(_))).await else {
+            unreachable!("that was waited for")
+        };
+        assert_eq!(welcome.problems, []);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -15,6 +16,7 @@ use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, Triggers};
 use skein_shared::{Code, Refusal, limits};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -23,7 +25,7 @@ use super::sessions::Grants;
 use crate::entity::{Entities, Request};
 use crate::service::removal;
 
-/// Agents that are defined at a time: one whose entity is slow holds up few others.
+/// Agents that are defined or started at a time: one whose entity is slow holds up few others.
 const AT_A_TIME: usize = 16;
 /// How long all agents may take to be defined, and once more to be removed: a runner waits 20 s for its welcome. Those
 /// that are late, since nobody owns them just now perhaps, are told of and said again.
@@ -148,21 +150,29 @@ fn described(register: &Register) -> Result<Registered, Refusal> {
 /// waiting.
 pub(super) fn autostart(entities: &Entities, register: &Register) -> impl Future<Output = ()> + use<> {
     let (agents, _) = definition::agents(register);
+    let at_a_time = Arc::new(Semaphore::new(AT_A_TIME));
     let asking: FuturesUnordered<_> = agents
         .into_iter()
         .filter(|definition| definition.autostart)
         .map(|definition| {
             let name = format!("{} {}", register.name, register.incarnation);
-            start_in_the_end(entities.clone(), name, definition.clone())
+            start_in_the_end(entities.clone(), name, definition.clone(), Arc::clone(&at_a_time))
         })
         .collect();
     asking.collect()
 }
 
-async fn start_in_the_end(entities: Entities, of: String, definition: AgentDefinition) {
+async fn start_in_the_end(
+    entities: Entities,
+    of: String,
+    definition: AgentDefinition,
+    at_a_time: Arc<Semaphore>,
+) {
     let (swarm, agent) = (&definition.swarm, &definition.name);
     loop {
+        let turn = at_a_time.acquire().await;
         let Err(refusal) = start(&entities, &of, &definition).await else { return };
+        drop(turn);
         let again = passes(refusal.code);
         warn!(swarm, agent, again, problem = %refusal.message, "an agent was not started");
         if !again {

@@ -1,5 +1,7 @@
 //! One runner's stream, from its registration to its end.
 
+use std::collections::VecDeque;
+
 use futures::stream::{FuturesUnordered, StreamExt};
 use skein_proto::convert::command;
 use skein_proto::v1::coordinator_message::Message as Answer;
@@ -91,6 +93,22 @@ impl Session {
         Ok(registered)
     }
 
+    /// The runner has other agents, or wants what it holds compared with what it was told.
+    async fn begin_anew(&self, id: Uuid, register: Register) -> Result<(Register, Registered), Gone> {
+        let (runner, attaches) = (register.name.as_str(), register.attaches);
+        match self.begin(id, &register).await {
+            Ok(anew) => {
+                info!(runner, attaches, agents = register.agents.len(), "a runner says anew what it is");
+                Ok((register, anew))
+            }
+            Err(refusal) => {
+                warn!(runner, attaches, problem = %refusal.message, "what a runner says anew was not taken");
+                self.refuse(&refusal).await;
+                Err(Gone)
+            }
+        }
+    }
+
     /// Starts what a registration wants started, while the stream is served: an agent that cannot be asked keeps nobody
     /// waiting. Whoever attaches has said it elsewhere.
     fn starts(&self, register: &Register) -> Option<impl Future<Output = ()> + use<>> {
@@ -110,7 +128,12 @@ impl Session {
         let mut reports = Reports::new(self.entities.clone(), runner);
         let mut coordinators = Coordinators::new(&self.entities);
         let mut beats = FuturesUnordered::new();
+        // What the runner says anew of itself, one after another, for each is answered in its turn: heartbeats do not wait.
+        let (mut said, mut beginning) = (VecDeque::new(), FuturesUnordered::new());
         loop {
+            if beginning.is_empty() {
+                beginning.extend(said.pop_front().map(|register| self.begin_anew(id, register)));
+            }
             let message = tokio::select! {
                 biased;
                 Some((number, known)) = beats.next() => {
@@ -122,6 +145,12 @@ impl Session {
                     let problem = "Redis was replaced, and may have lost what was written last; register again";
                     self.refuse(&Refusal::new(Code::StaleToken, problem)).await;
                     return Err(Gone);
+                }
+                Some(begun) = beginning.next() => {
+                    let (register, anew) = begun?;
+                    registered = anew;
+                    starts.extend(self.starts(&register));
+                    continue;
                 }
                 Some(()) = starts.next() => continue,
                 all = coordinators.changed() => {
@@ -160,18 +189,7 @@ impl Session {
                 }
                 Some(Message::Answer(part)) => self.sessions.answered(id, part),
                 Some(Message::Outranked(outranked)) => self.outranked(&registered, &outranked).await?,
-                Some(Message::Register(register)) => match self.begin(id, &register).await {
-                    Ok(anew) => {
-                        info!(runner, agents = register.agents.len(), "a runner has other agents");
-                        registered = anew;
-                        starts.extend(self.starts(&register));
-                    }
-                    Err(refusal) => {
-                        warn!(runner, problem = %refusal.message, "a runner's agents were not taken");
-                        self.refuse(&refusal).await;
-                        return Err(Gone);
-                    }
-                },
+                Some(Message::Register(register)) => said.push_back(register),
                 // A newer runner's message: what it needs an answer for it sends again.
                 None => {}
             }

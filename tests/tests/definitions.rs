@@ -24,7 +24,7 @@ async fn agents_come_change_and_go_while_the_runner_runs() -> Result<()> {
 
     // One that changes does so for its next run.
     let stage = stage.agent("one", "instances = 2\nautostart = true", &["tree", "hold"])?;
-    let told = |stage: &Stage| stage.log().matches("a runner has other agents").count();
+    let told = |stage: &Stage| stage.log().matches("a runner says anew what it is").count();
     stage.until("the change is known", async || Ok(told(&stage) >= 2)).await?;
     let second = stage.run("one").await?;
     // Only the second run has a tree.

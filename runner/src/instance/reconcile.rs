@@ -116,7 +116,7 @@ impl Instances {
             if let Some(handle) = row.handle.take() {
                 shared.kill(&handle).await.ok()?;
                 shared.take_back(&row.instance).await;
-                shared.save(&row, Some(What::Spilled)).await;
+                shared.save_asleep(&row).await;
             }
             shared.sweep(&row.instance).await.ok()?;
             if !row.input.is_empty() && !shared.folders.unbegun(&row.instance).exists() {

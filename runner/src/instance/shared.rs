@@ -62,6 +62,19 @@ impl Shared {
         }
     }
 
+    /// Writes down that an instance sleeps, as often as it takes: nothing of it runs meanwhile, and its agent waits for the
+    /// word. A runner that leaves does not, for its next start says it.
+    pub(super) async fn save_asleep(&self, row: &Row) {
+        while let Err(error) = self.ledger.save(row.clone(), Some(What::Spilled)).await {
+            tracing::error!(instance = row.instance, %error, "that it sleeps was not written down; tried again");
+            tokio::select! {
+                () = self.leaving.cancelled() => return,
+                () = tokio::time::sleep(REST) => {}
+            }
+        }
+        self.reported.send_modify(|count| *count += 1);
+    }
+
     /// Reports how an instance ended, perhaps again, to whoever has commanded it since.
     pub(super) async fn report_end(&self, mut row: Row, token: Token) -> Result<(), Error> {
         row.token = row.token.max(token);

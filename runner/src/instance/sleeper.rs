@@ -56,7 +56,7 @@ impl Machine {
             instance = self.instance(),
             "spilled: its processes have ended for the rest of its wait"
         );
-        self.shared.save(&self.row, Some(What::Spilled)).await;
+        self.shared.save_asleep(&self.row).await;
         Ok(true)
     }
 

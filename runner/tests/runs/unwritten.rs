@@ -59,6 +59,32 @@ async fn a_runner_leaves_though_it_cannot_write_an_end_down_and_its_next_start_f
     instances.leave().await;
 }
 
+/// Its agent would wait for the word for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn that_an_instance_sleeps_is_reported_once_it_can_be_written_down() {
+    let bed = Bed::new("exec sleep 1000");
+    let (instances, ledger, _lock) = instances(&bed, "asleep", stubborn("asleep", 0, false));
+    begin(&instances, 1).await;
+    let freeze = RunnerCommand::Freeze { instance: id(1).to_owned(), token: nth(2) };
+    instances.command(freeze, "", &reign()).await.unwrap();
+    told(&instances, |report| matches!(report.what, What::Frozen)).await;
+
+    let change = |change: &str| {
+        rusqlite::Connection::open(bed.data().join("ledger.sqlite")).unwrap().execute_batch(change).unwrap();
+    };
+    change(
+        "CREATE TRIGGER full BEFORE INSERT ON report WHEN NEW.data LIKE '%spilled%'
+         BEGIN SELECT RAISE(ABORT, 'the disk is full'); END",
+    );
+    let spill = RunnerCommand::Spill { instance: id(1).to_owned(), token: nth(3) };
+    instances.command(spill, "", &reign()).await.unwrap();
+    until(|| marked(id(1)).is_empty().then_some(())).await;
+    assert_eq!(ledger.reports(0, 10).await.unwrap().len(), 2, "it has begun, and it stands still");
+    change("DROP TRIGGER full");
+    told(&instances, |report| matches!(report.what, What::Spilled)).await;
+    instances.leave().await;
+}
+
 /// However that came about.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_follows_any_more_ends_with_the_next_command() {

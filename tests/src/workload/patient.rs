@@ -66,7 +66,8 @@ impl Patient {
 /// Whether an answer says that nothing was changed.
 fn came_to_nothing(answer: &Value) -> bool {
     let found_none = answer.get("waited_seconds").is_some() && answer.get("task").is_none();
-    found_none || matches!(told(answer.clone()), Outcome::Fail(_))
+    let handed_again = answer["redelivered"] == json!(true);
+    found_none || handed_again || matches!(told(answer.clone()), Outcome::Fail(_))
 }
 
 /// The tools of Agent Swarm say `success`, those of Action Llama `ok`, and the others are errors when they refuse.
@@ -75,5 +76,18 @@ fn told(answer: Value) -> Outcome<Value> {
     match refused {
         true => Outcome::Fail(answer["code"].as_str().unwrap_or_default().to_owned()),
         false => Outcome::Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_handed_out_again_says_nothing_of_an_earlier_try() {
+        let claimed = |again: bool| json!({"waited_seconds": 0, "task": {"id": "a"}, "redelivered": again});
+        assert!(came_to_nothing(&claimed(true)) && !came_to_nothing(&claimed(false)));
+        assert!(came_to_nothing(&json!({"waited_seconds": 5})));
+        assert!(came_to_nothing(&json!({"ok": false, "code": "lock_held"})));
     }
 }

@@ -386,7 +386,7 @@ fn agents_faces(
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
     let limits = mcp::quota::Limits::from(&config.limits);
     if let Some(problem) = limits.problem(&catalogue) {
-        return Err(StartError::Catalogue(problem));
+        return Err(StartError::Refused(Refusal::new(Code::InvalidArgument, problem)));
     }
     let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new(limits));
     let gateway = gateway::router(service.clone(), access.clone(), Arc::clone(&catalogue), gate.clone());

@@ -521,15 +521,12 @@ async fn an_entity_with_a_spoilt_key_keeps_nothing_else_of_its_shard_from_being_
             let _: i64 = connection.zadd(key(ages), member_of_it, 1).await.unwrap();
         }
         let _: i64 = connection.zadd(key("archived"), "lockspace/default lock/0", 1).await.unwrap();
-        let (now, always) = (wall(), Timestamp::NEVER);
+        let always = Timestamp::NEVER;
         let all = TrimPlan {
-            now,
-            events_before: always,
             replies_before: always,
             marks_before: always,
             archived_before: always,
-            events_per_entity: u64::MAX,
-            ..nothing()
+            ..all_that_is_old()
         };
         assert_eq!(store.trim(all).await.unwrap().documents, 1, "{name}");
         let left: i64 = connection.zcard(key("archived")).await.unwrap();

@@ -345,14 +345,10 @@ impl Store for Redis {
         };
         let (recent, life) = (Arc::clone(&self.recent), self.recent.life());
         let receipt = Receipt::new(move |outcome| {
-            let noted = match &outcome {
-                Ok(_) => recent.note(&batch, life),
-                Err(CommitError::Unknown(_)) => {
-                    recent.doubt(&batch, life);
-                    true
-                }
-                Err(_) => true,
-            };
+            let noted = outcome.is_err() || recent.note(&batch, life);
+            if matches!(outcome, Err(CommitError::Unknown(_))) {
+                recent.doubt(&batch, life);
+            }
             receipt.give(if noted { outcome } else { Err(CommitError::Unknown(REPLACED.to_owned())) });
         });
         self.writer.commit(fence, prepared, receipt);

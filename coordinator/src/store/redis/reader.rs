@@ -40,15 +40,6 @@ pub(super) struct Reader {
 /// error is told.
 type Snapshot = (Value, Value, Value, Value);
 
-/// A key of an entity, and the type of what belongs there.
-type Place = (fn(&Keys) -> String, &'static str);
-
-/// What `load.lua` reads.
-const LOADED: [Place; 4] =
-    [(Keys::entity, "hash"), (Keys::live, "zset"), (Keys::heads, "hash"), (Keys::marks, "hash")];
-/// What `live.lua` reads.
-const LISTED: [Place; 2] = [LOADED[1], LOADED[2]];
-
 impl Reader {
     pub(super) fn new(connection: Connection) -> Self {
         let heads = include_str!("scripts/heads.lua");
@@ -70,7 +61,7 @@ impl Reader {
         }
         let answer = self.connection.run::<Option<Snapshot>>(&self.load, &names, &arguments).await;
         let answer = match answer {
-            Err(unrun) => return Err(self.unread(&unrun, &LOADED.map(|(of, kind)| (of(&keys), kind))).await),
+            Err(unrun) => return Err(self.unread(&unrun, &names, &["hash", "zset", "hash", "hash"]).await),
             Ok(answer) => answer,
         };
         let Some((entity, live, heads, marks)) = answer else { return Ok(None) };
@@ -93,22 +84,19 @@ impl Reader {
         }))
     }
 
-    /// Why a script could not read these keys, with the type of each. Redis does not say which of them holds something else.
-    async fn unread(&self, unrun: &Unrun, keys: &[(String, &str)]) -> StoreError {
-        if matches!(unrun, Unrun::Answered(error) if is_garbage(error)) {
-            let questions: Vec<_> =
-                keys.iter().map(|(key, _)| (key.clone(), cmd("TYPE").arg(key).to_owned())).collect();
-            let found = self.connection.ask_sound::<String>(&questions).await.unwrap_or_default();
-            let is_other = |kind: &str, found: &str| found != kind && found != "none";
-            let spoilt = keys
-                .iter()
-                .zip(found)
-                .find(|((_, kind), found)| found.as_ref().is_ok_and(|found| is_other(kind, found)));
-            if let Some(((key, _), _)) = spoilt {
-                return unrun.problem(key);
-            }
+    /// Why a script could not read these keys, of which the first are of these types. Redis does not say which of them holds
+    /// something else.
+    async fn unread(&self, unrun: &Unrun, keys: &[String], kinds: &[&str]) -> StoreError {
+        if !matches!(unrun, Unrun::Answered(error) if is_garbage(error)) {
+            return unrun.problem(&keys[0]);
         }
-        unrun.problem(&keys[0].0)
+        let ask = |key: &String| (key.clone(), cmd("TYPE").arg(key).to_owned());
+        let questions: Vec<_> = keys.iter().map(ask).collect();
+        let found = self.connection.ask_sound::<String>(&questions).await.unwrap_or_default();
+        let is_other = |kind: &str, found: &str| found != kind && found != "none";
+        let mut typed = keys.iter().zip(kinds).zip(found);
+        let spoilt = typed.find(|((_, kind), found)| found.as_ref().is_ok_and(|found| is_other(kind, found)));
+        unrun.problem(spoilt.map_or(&keys[0], |((key, _), _)| key))
     }
 
     /// The replies of the entity's batches up to a version that were committed since then, oldest first. Times rise with
@@ -187,7 +175,7 @@ impl Reader {
         let names = [keys.live(), keys.heads()];
         match self.connection.run::<(Value, Value)>(&self.live, &names, &arguments).await {
             Ok((live, heads)) => documents_of(&keys, read(&names[0], live)?, read(&names[1], heads)?),
-            Err(unrun) => Err(self.unread(&unrun, &LISTED.map(|(of, kind)| (of(&keys), kind))).await),
+            Err(unrun) => Err(self.unread(&unrun, &names, &["zset", "hash"]).await),
         }
     }
 

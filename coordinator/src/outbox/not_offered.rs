@@ -34,7 +34,7 @@ pub(super) async fn told(
         instance: InstanceId(instance.clone()),
         token: *token,
         runner: runner.to_owned(),
-        what: Report::StartFailed { reason },
+        what: Report::StartFailed { reason, usage: None },
     };
     let outcome = entities.ask::<Agent>(&entry.source, Request::read(), report).await;
     Fate::of(entry, outcome.map(|_| ()), entities.clock().now())

@@ -125,7 +125,9 @@ fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
             let (reason, usage) = ((!reason.is_empty()).then_some(reason), usage.map(convert::usage));
             agent::Report::Exited { code, signal, reason, usage }
         }
-        Some(What::StartFailed(StartFailed { reason })) => agent::Report::StartFailed { reason },
+        Some(What::StartFailed(StartFailed { reason, usage })) => {
+            agent::Report::StartFailed { reason, usage: usage.map(convert::usage) }
+        }
         None => {
             return Err(Refusal::new(Code::InvalidArgument, "the report says nothing; update the runner"));
         }

@@ -247,6 +247,9 @@ pub struct Usage {
 pub struct StartFailed {
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
+    /// Of what had run before, when one could not be started again after a long sleep.
+    #[prost(message, optional, tag = "2")]
+    pub usage: ::core::option::Option<Usage>,
 }
 /// A part of the answer to an Ask, in order. The last one ends it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

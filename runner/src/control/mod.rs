@@ -112,7 +112,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let docker = DockerEngine::connect(&mark, &config.launcher).await;
     let is_late = docker.is_err();
     if let Err(problem) = &docker {
-        nothing_is_contained(&ledger, problem).await?;
+        nothing_is_contained(&ledger, &folders, problem).await?;
     }
     let engine = Arc::new(Engines::new(ProcessEngine::new(&mark, config.launcher.clone()), docker));
     agents.refuse(|known| engine.check(known.container.as_ref()));
@@ -245,9 +245,13 @@ fn agent_commands_in(folders: &Folders) -> Option<PathBuf> {
     }
 }
 
-/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended.
-async fn nothing_is_contained(ledger: &Ledger, problem: &Failure) -> Result<(), Error> {
-    let contained = |row: &Row| row.handle.as_ref().is_some_and(|handle| handle.container.is_some());
+/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended. Nor
+/// can what sleeps with the files of its container be woken when its wait is over.
+async fn nothing_is_contained(ledger: &Ledger, folders: &Folders, problem: &Failure) -> Result<(), Error> {
+    let contained = |row: &Row| match &row.handle {
+        Some(handle) => handle.container.is_some(),
+        None => folders.kept(&row.instance).home.exists(),
+    };
     match ledger.held().await?.into_iter().find(|row| row.state.is_live() && contained(row)) {
         Some(row) => Err(Error::config(format!("{} lives in a container, and {problem}", row.instance))),
         None => Ok(()),
@@ -327,5 +331,30 @@ impl Streams {
                 Err(problem) => tracing::warn!(node, url, %problem, "a coordinator cannot be reached"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::fence::{Epoch, Token};
+
+    use super::*;
+    use crate::instance::ledger::State;
+
+    #[tokio::test]
+    async fn without_docker_a_runner_does_not_start_while_something_of_a_container_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, _lock) =
+            Folders::open(&root.path().join("data"), Some(&root.path().join("work")), Isolation::None).unwrap();
+        let ledger = Ledger::open(&folders.ledger()).unwrap();
+        let problem = Failure("Docker does not answer".to_owned());
+        let token = Token { epoch: Epoch(1), number: 1 };
+        let mut row = Row::new("worker-1".to_owned(), "default".to_owned(), "worker".to_owned(), token, "");
+        row.state = State::Spilled;
+        ledger.save(row, None).await.unwrap();
+        nothing_is_contained(&ledger, &folders, &problem).await.unwrap();
+        folders.open_kept("worker-1", None).unwrap();
+        let refused = nothing_is_contained(&ledger, &folders, &problem).await.unwrap_err().to_string();
+        assert!(refused.contains("worker-1 lives in a container, and Docker does not answer"), "{refused}");
     }
 }

@@ -78,7 +78,9 @@ pub(super) fn to_wire(sequence: u64, report: Report) -> v1::Report {
             let usage = usage.map(convert::usage_to_wire);
             Wire::Exited(Exited { code: exit.code, signal: exit.signal, reason, usage })
         }
-        What::StartFailed { reason } => Wire::StartFailed(StartFailed { reason }),
+        What::StartFailed { reason, usage } => {
+            Wire::StartFailed(StartFailed { reason, usage: usage.map(convert::usage_to_wire) })
+        }
     };
     v1::Report {
         sequence,

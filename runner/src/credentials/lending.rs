@@ -12,11 +12,7 @@ use super::{Credentials, Fields, Reference, variables};
 use crate::container::User;
 
 impl Credentials {
-    /// The variables of an instance that finds the files in `seen`.
-    ///
-    /// # Errors
-    /// A sentence without any value.
-    pub fn variables(
+    fn variables(
         &self,
         references: &[Reference],
         seen: &Path,
@@ -26,6 +22,23 @@ impl Credentials {
             variables.extend(variables::of(reference, &self.read(reference)?, &seen.join(place(reference))));
         }
         Ok(variables)
+    }
+
+    /// The variables of an instance that was lent what lies in this folder and finds it in `seen`. Where two are of one name
+    /// the later of `order` counts.
+    ///
+    /// # Errors
+    /// A sentence without any value.
+    pub fn variables_lent(
+        folder: &Path,
+        order: &[Reference],
+        seen: &Path,
+    ) -> Result<BTreeMap<String, String>, String> {
+        let lent = Self::new(folder.to_owned());
+        let there = lent.list().map_err(|error| format!("what it was lent cannot be read: {error}"))?;
+        let mut there: Vec<Reference> = there.into_keys().collect();
+        there.sort_by_key(|reference| order.iter().position(|ordered| ordered == reference));
+        lent.variables(&there, seen)
     }
 
     /// Copies credentials into a folder, anew if it is there, that only `reader` may read, or this user if none is named. It
@@ -122,9 +135,28 @@ mod tests {
         take_back(&folder);
         let missing = ["nothing".parse().unwrap()];
         assert!(credentials.lend(&missing, &folder, None).is_err_and(|told| told.contains("nothing")));
-        let variables = credentials.variables(&references, Path::new("/credentials")).unwrap();
-        assert_eq!(variables["OPENAI_API_KEY"], "o");
-        assert_eq!(variables["GITHUB_TOKEN"], "g");
+    }
+
+    #[test]
+    fn the_variables_are_of_what_was_lent_whatever_has_become_of_it_since() {
+        let root = tempfile::tempdir().unwrap();
+        let credentials = Credentials::new(root.path().join("all"));
+        let references = ["openai_key", "github_token:zoo", "github_token:acme"].map(|name| name.parse().unwrap());
+        for (reference, value) in references.iter().zip(["o", "z", "a"]) {
+            credentials.set(reference, "token", &SecretString::from(value)).unwrap();
+        }
+        let folder = root.path().join("lent");
+        credentials.lend(&references, &folder, None).unwrap();
+        credentials.set(&references[0], "token", &SecretString::from("another")).unwrap();
+        credentials.remove(&references[1]).unwrap();
+        let variables = |order: &[Reference]| {
+            Credentials::variables_lent(&folder, order, Path::new("/credentials")).unwrap()
+        };
+        assert_eq!(variables(&references)["OPENAI_API_KEY"], "o");
+        assert_eq!(variables(&references)["GITHUB_TOKEN"], "a", "the last that is named counts");
+        assert_eq!(variables(&references[..2])["GITHUB_TOKEN"], "z");
+        take_back(&folder);
+        assert!(variables(&references).is_empty());
     }
 
     /// The tests run as root, as a runner that gives its instances users of their own.

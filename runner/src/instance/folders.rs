@@ -162,7 +162,8 @@ impl Folders {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Makes an agent's work folder, shared by its instances and closed to others.
+    /// Makes an agent's work folder, shared by its instances and closed to others. One that is there is left as it is if it
+    /// is right: instances are at work in it.
     pub fn work(&self, swarm: &str, agent: &str, user: Option<User>) -> Result<PathBuf, Error> {
         let swarm = self.work.join(swarm);
         let folder = swarm.join(agent);
@@ -172,10 +173,15 @@ impl Folders {
             return Ok(folder);
         };
         make(&swarm, 0o711)?;
-        make(&folder, 0o700)?;
-        chown(&folder, None, Some(user.gid)).map_err(|error| Error::io("hand over", &folder, error))?;
+        make_own(&folder)?;
+        let about = fs::metadata(&folder).map_err(|error| Error::io("look at", &folder, error))?;
+        if about.gid() != user.gid {
+            chown(&folder, None, Some(user.gid)).map_err(|error| Error::io("hand over", &folder, error))?;
+        }
         // Set-group-id: what one instance makes belongs to the agent's group.
-        set_mode(&folder, 0o2770)?;
+        if about.mode() & 0o7777 != 0o2770 {
+            set_mode(&folder, 0o2770)?;
+        }
         Ok(folder)
     }
 
@@ -316,11 +322,18 @@ fn make(folder: &Path, mode: u32) -> Result<(), Error> {
     set_mode(folder, mode)
 }
 
+/// Makes a folder that is closed to all others. False when it is there, however it is.
+fn make_own(folder: &Path) -> Result<bool, Error> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true).map_err(|error| Error::io("make", folder, error)),
+    }
+}
+
 /// A folder that is another's, unless an earlier process of the same run has it already.
 fn make_for(user: Option<User>, folder: &Path, mode: u32) -> Result<(), Error> {
-    match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
-        made => made.map_err(|error| Error::io("make", folder, error))?,
+    if !make_own(folder)? {
+        return Ok(());
     }
     set_mode(folder, mode)?;
     let (uid, gid) = (user.map(|user| user.uid), user.map(|user| user.gid));
@@ -355,6 +368,23 @@ mod tests {
         fs::set_permissions(&work, fs::Permissions::from_mode(0o755)).unwrap();
         open(root.path()).unwrap();
         assert_eq!(fs::metadata(&work).unwrap().mode() & 0o777, 0o700);
+    }
+
+    /// The tests run as root, as a runner that gives its instances users of their own.
+    #[test]
+    fn a_work_folder_that_instances_are_in_is_not_closed_to_them_by_the_next() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, _lock) = open(root.path()).unwrap();
+        let user = Some(User { uid: 1_900_000_007, gid: 1_900_000_003 });
+        let about = || {
+            let about = fs::metadata(folders.work("s", "a", user).unwrap()).unwrap();
+            assert_eq!((about.gid(), about.mode() & 0o7777), (1_900_000_003, 0o2770));
+            (about.ctime(), about.ctime_nsec())
+        };
+        // Whatever is changed of a folder changes that time.
+        assert_eq!(about(), about());
+        fs::set_permissions(folders.work("s", "a", user).unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+        about();
     }
 
     #[test]

@@ -47,14 +47,13 @@ impl Instances {
             let (path, pattern, query) = (path.clone(), pattern.clone(), query.clone());
             let lent = self.shared.folders.lent(instance);
             let read = tokio::task::spawn_blocking(move || {
-                read(&path, &query, Look { pattern: pattern.as_ref(), mask: &Mask::of(&lent) })
+                read(&path, &query, over, Look { pattern: pattern.as_ref(), mask: &Mask::of(&lent) })
             });
             let read = read.await;
             let read = read.map_err(io::Error::other).and_then(|read| read);
-            let mut part = read.map_err(|error| {
+            let part = read.map_err(|error| {
                 Refusal::new(Code::Internal, format!("the log of {instance} cannot be read: {error}"))
             })?;
-            part.over = over;
             if over || !part.lines.is_empty() || Instant::now() >= end {
                 return Ok(part);
             }
@@ -100,7 +99,8 @@ pub(super) fn hide(log: &Path, mask: &Mask) -> io::Result<()> {
     cut
 }
 
-fn read(path: &Path, query: &LogQuery, look: Look<'_>) -> io::Result<Lines> {
+/// What somebody asks for of a log to which nobody writes any more if it is `over`.
+fn read(path: &Path, query: &LogQuery, over: bool, look: Look<'_>) -> io::Result<Lines> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     let mut part = Kept {
@@ -108,6 +108,7 @@ fn read(path: &Path, query: &LogQuery, look: Look<'_>) -> io::Result<Lines> {
         lines: VecDeque::new(),
         bytes: 0,
         from_end: true,
+        is_whole: over,
         begun: Vec::new(),
     };
     let mut start = 0;
@@ -130,7 +131,7 @@ fn read(path: &Path, query: &LogQuery, look: Look<'_>) -> io::Result<Lines> {
     file.seek(SeekFrom::Start(start))?;
     let next = part.take_from(file, start, look)?;
     part.end(look);
-    Ok(Lines { lines: part.lines.into(), next, over: false })
+    Ok(Lines { lines: part.lines.into(), next, over })
 }
 
 /// Lines up to a bound: the first ones, or the last ones.
@@ -139,6 +140,8 @@ struct Kept {
     lines: VecDeque<String>,
     bytes: usize,
     from_end: bool,
+    /// Nobody writes to it any more: a last line without an end is one.
+    is_whole: bool,
     /// The beginning of a line that goes on in the next file.
     begun: Vec<u8>,
 }
@@ -157,7 +160,7 @@ impl Kept {
                 read += file.skip_until(b'\n')? as u64;
             } else if line.last() != Some(&b'\n') {
                 // It is still being written, or goes on in the next file, unless it is the very last one.
-                if self.from_end {
+                if self.from_end || (self.is_whole && file.get_ref().limit() > 0) {
                     place += read;
                     self.begun = line;
                 }
@@ -203,7 +206,23 @@ mod tests {
 
     fn lines(log: &Path, mask: &Mask, lines: u32) -> Vec<String> {
         let query = LogQuery { lines, ..LogQuery::default() };
-        read(log, &query, Look { pattern: None, mask }).unwrap().lines
+        read(log, &query, false, Look { pattern: None, mask }).unwrap().lines
+    }
+
+    #[test]
+    fn whoever_follows_a_log_sees_a_last_line_without_an_end_once_nobody_writes_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, mask) = (folder.path().join("a.log"), Mask::default());
+        std::fs::write(&log, "one\nlast words").unwrap();
+        let follow = |after, over| {
+            let query = LogQuery { lines: 10, after: Some(after), ..LogQuery::default() };
+            let Lines { lines, next, .. } = read(&log, &query, over, Look { pattern: None, mask: &mask }).unwrap();
+            (lines, next)
+        };
+        assert_eq!(follow(0, false), (vec!["one".to_owned()], 4));
+        assert_eq!(follow(4, false), (vec![], 4), "it may go on");
+        assert_eq!(follow(4, true), (vec!["last words".to_owned()], 14));
+        assert_eq!(follow(14, true), (vec![], 14));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::ledger::{Row, State, What};
 use super::shared::LeftBehind;
 use super::sleeper::Sleeper;
-use super::stage::{self, HOOK, Stage};
+use super::stage::{self, Deadline, Stage};
 use super::variables::Variables;
 use super::{ForTool, Inbox, Order, Reach, Shared, input, kept, spec};
 use crate::container::{Exit, Failure, Handle, Spec};
@@ -31,12 +31,22 @@ pub(super) const STOPPED: &str = "the runner was stopped";
 /// daemon does not answer ends nothing, and a disk may be full.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
+/// What a start has come to.
+pub(super) struct Begun {
+    pub handle: Handle,
+    pub endpoint: Endpoint,
+    /// By which it was started. What is changed of it counts for the next run.
+    pub definition: Arc<Definition>,
+}
+
 /// A running instance.
 pub(super) struct Machine {
     pub shared: Arc<Shared>,
     pub row: Row,
     pub handle: Handle,
     pub endpoint: Endpoint,
+    /// By which it runs; none where an earlier process of the runner has started it and its agent is gone since.
+    pub(super) definition: Option<Arc<Definition>>,
     pub(super) inbox: Inbox,
     variables: Variables,
     /// When a freeze that failed is tried again.
@@ -49,11 +59,12 @@ pub(super) struct Machine {
 pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut inbox: Inbox) -> Option<Row> {
     row.input = input;
     match begin(&shared, &mut row, &mut inbox).await.ok()? {
-        Ok((handle, endpoint)) => {
+        Ok(begun) => {
+            let pid = begun.handle.pid;
             row.state = State::Running;
-            tracing::info!(instance = row.instance, pid = handle.pid, "started");
-            shared.save(&row, Some(What::Started { pid: handle.pid })).await;
-            Machine::new(shared, row, handle, endpoint, inbox).run().await
+            tracing::info!(instance = row.instance, pid, "started");
+            shared.save(&row, Some(What::Started { pid })).await;
+            Machine::new(shared, row, begun, inbox).run().await
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
@@ -70,7 +81,7 @@ async fn begin(
     shared: &Shared,
     row: &mut Row,
     inbox: &mut Inbox,
-) -> Result<Result<(Handle, Endpoint), Failure>, LeftBehind> {
+) -> Result<Result<Begun, Failure>, LeftBehind> {
     let (mut silent, began, latest) = (shared.silent.subscribe(), row.began, row.token);
     let launched = async {
         // Its sender lives in `shared`.
@@ -88,19 +99,19 @@ async fn begin(
     Ok(Err(Failure(reason)))
 }
 
-async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
+async fn launch(shared: &Shared, row: &mut Row) -> Result<Begun, Failure> {
     let definition = shared.definition(row)?;
     row.stage = Stage::first(&definition.hooks);
     (row.harness, row.patience) = (definition.program.harness(), definition.program.patience());
-    open_and_launch(shared, row, &definition).await
+    open_and_launch(shared, row, definition).await
 }
 
 /// Opens the instance's endpoint and starts the process whose turn it is.
 pub(super) async fn open_and_launch(
     shared: &Shared,
     row: &mut Row,
-    definition: &Definition,
-) -> Result<(Handle, Endpoint), Failure> {
+    definition: Arc<Definition>,
+) -> Result<Begun, Failure> {
     row.egress = definition.container.as_ref().map(|container| container.egress.clone()).unwrap_or_default();
     row.address = shared.engine.door(definition.container.as_ref()).await?;
     let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
@@ -108,8 +119,8 @@ pub(super) async fn open_and_launch(
         Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
     })?;
     row.port = endpoint.port();
-    let handle = launch_stage(shared, row, definition).await?;
-    Ok((handle, endpoint))
+    let handle = launch_stage(shared, row, &definition).await?;
+    Ok(Begun { handle, endpoint, definition })
 }
 
 /// Starts the process whose turn it is.
@@ -170,11 +181,29 @@ enum Next {
 }
 
 impl Machine {
-    pub(super) fn new(
+    pub(super) fn new(shared: Arc<Shared>, row: Row, begun: Begun, inbox: Inbox) -> Self {
+        let Begun { handle, endpoint, definition } = begun;
+        Self::of(shared, row, handle, endpoint, Some(definition), inbox)
+    }
+
+    /// One that an earlier process of the runner has started. That knew its definition as it was then; this one does not.
+    pub(super) fn taken_over(
         shared: Arc<Shared>,
         row: Row,
         handle: Handle,
         endpoint: Endpoint,
+        inbox: Inbox,
+    ) -> Self {
+        let definition = shared.definition(&row).ok();
+        Self::of(shared, row, handle, endpoint, definition, inbox)
+    }
+
+    fn of(
+        shared: Arc<Shared>,
+        row: Row,
+        handle: Handle,
+        endpoint: Endpoint,
+        definition: Option<Arc<Definition>>,
         inbox: Inbox,
     ) -> Self {
         let mut silent = shared.silent.subscribe();
@@ -185,6 +214,7 @@ impl Machine {
             row,
             handle,
             endpoint,
+            definition,
             inbox,
             variables: Variables::default(),
             freeze_again: None,
@@ -203,13 +233,15 @@ impl Machine {
     }
 
     async fn live(mut self) -> Result<Option<Row>, LeftBehind> {
-        let mut until = self.deadline();
+        let mut deadline = Deadline::begin();
         loop {
+            let is_hook = self.row.stage.is_hook();
+            let late = deadline.while_running(self.row.state == State::Running).filter(|_| is_hook);
             let ended = tokio::select! {
                 // The end comes first: an order for an ended instance has no effect.
                 biased;
                 exit = self.shared.engine.wait(&self.handle) => self.go_on(exit, false).await?,
-                () = tokio::time::sleep_until(until), if self.row.stage.is_hook() => {
+                () = at(late) => {
                     let exit = self.kill().await?;
                     self.go_on(exit, true).await?
                 }
@@ -220,7 +252,7 @@ impl Machine {
                 order = self.inbox.recv() => {
                     let Some(order) = order else { return Ok(None) };
                     match self.follow(order).await? {
-                        Followed::Over(exit, reason) => Next::Over(self.row.exit.unwrap_or(exit), reason),
+                        Followed::Over(exit, reason) => Next::Over(self.run_exit(exit), reason),
                         Followed::Spilled => {
                             let Self { shared, row, inbox, .. } = self;
                             return Ok(Box::pin(Sleeper { shared, row, inbox }.run()).await);
@@ -236,38 +268,46 @@ impl Machine {
             };
             match ended {
                 Next::Over(exit, reason) => return self.over(exit, reason).await.map(Some),
-                Next::Stage => until = self.deadline(),
+                Next::Stage => deadline = Deadline::begin(),
             }
         }
     }
 
-    /// When the hook that runs has taken too long.
-    fn deadline(&self) -> Instant {
-        Instant::now() + HOOK
+    /// How the run has ended whose last process has ended like this.
+    fn run_exit(&self, last: Exit) -> Exit {
+        match self.row.stage {
+            Stage::Before(_) => stage::not_begun(last),
+            Stage::Agent | Stage::After(_) => self.row.exit.unwrap_or(last),
+        }
+    }
+
+    /// How long the instance has to end once it was asked to.
+    pub(super) fn grace(&self) -> Duration {
+        self.definition.as_ref().map_or(Duration::ZERO, |definition| definition.grace)
     }
 
     /// A process has ended by itself, or was `late`: goes on to the one that follows.
     async fn go_on(&mut self, exit: Exit, late: bool) -> Result<Next, LeftBehind> {
         self.freeze_again = None;
-        let Ok(definition) = self.shared.definition(&self.row) else {
-            return Ok(Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason)));
+        let Some(definition) = self.definition.clone() else {
+            return Ok(Next::Over(self.run_exit(exit), std::mem::take(&mut self.row.reason)));
         };
         let hooks = &definition.hooks;
         let failed = self.row.stage.hook(hooks).and_then(|hook| stage::failure(hook, exit, late));
         match (self.row.stage, failed) {
-            (Stage::Before(_), Some(failure)) => return Ok(Next::Over(stage::not_begun(exit), failure)),
+            (Stage::Before(_), Some(failure)) => return Ok(Next::Over(self.run_exit(exit), failure)),
             (Stage::After(_), Some(failure)) => tracing::warn!(instance = self.instance(), failure),
             (Stage::Agent, _) => self.row.exit = Some(exit),
             _ => {}
         }
         let Some(next) = self.row.stage.next(hooks) else {
-            return Ok(Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason)));
+            return Ok(Next::Over(self.run_exit(exit), std::mem::take(&mut self.row.reason)));
         };
         // Whatever the last one has left running.
         self.kill().await?;
         self.shared.engine.let_go(&self.handle);
         if let Err(reason) = self.waits_for_lease().await {
-            return Ok(Next::Over(self.row.exit.unwrap_or(exit), reason));
+            return Ok(Next::Over(self.run_exit(exit), reason));
         }
         // What follows runs, however the last one stood.
         self.endpoint.release();
@@ -312,7 +352,7 @@ impl Machine {
             Order::Stop { reason, grace, .. } => return Ok(Followed::Over(self.end(grace).await?, reason)),
             Order::Kill { reason, .. } => return Ok(Followed::Over(self.kill().await?, reason)),
             Order::Leave => {
-                let grace = self.shared.grace(&self.row);
+                let grace = self.grace();
                 return Ok(Followed::Over(self.end(grace).await?, STOPPED.to_owned()));
             }
             // Whoever asked may be gone.
@@ -337,10 +377,10 @@ impl Machine {
     /// What it takes to run something beside the first process.
     fn reach(&self) -> Result<Reach, Refusal> {
         self.is_reached()?;
-        let (row, failed) = (&self.row, |problem: String| Refusal::new(Code::WrongState, problem));
-        let definition = self.shared.definition(row).map_err(|Failure(problem)| failed(problem))?;
-        let spec =
-            spec::of(&self.shared, row, &definition, None).map_err(|Failure(problem)| failed(problem))?;
+        let failed = |Failure(problem)| Refusal::new(Code::WrongState, problem);
+        let definition = self.definition.clone().map_or_else(|| self.shared.definition(&self.row), Ok);
+        let spec = definition.and_then(|definition| spec::of(&self.shared, &self.row, &definition, None));
+        let spec = spec.map_err(failed)?;
         Ok(Reach { handle: self.handle.clone(), spec, variables: self.variables.to_map() })
     }
 

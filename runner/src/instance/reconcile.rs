@@ -7,6 +7,7 @@ use super::ledger::{Row, State, What};
 use super::machine::Machine;
 use super::sleeper::Sleeper;
 use super::{Instances, Shared};
+use crate::container::Exit;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 
@@ -65,7 +66,7 @@ impl Instances {
         tracing::info!(instance = row.instance, pid = handle.pid, "taken over");
         let shared = Arc::clone(&self.shared);
         let instance = row.instance.clone();
-        self.adopt(&instance, |inbox| Machine::new(shared, row, handle, endpoint, inbox).resume());
+        self.adopt(&instance, |inbox| Machine::taken_over(shared, row, handle, endpoint, inbox).resume());
         Ok(true)
     }
 
@@ -160,6 +161,7 @@ impl Instances {
 
 async fn ended_alone(shared: &Shared, mut row: Row, reason: &str) -> Row {
     if row.handle.is_none() {
+        row.usage = shared.ending(&row, Exit::default()).await.usage;
         (row.state, row.reason) = (State::Ended, reason.to_owned());
         return row;
     }

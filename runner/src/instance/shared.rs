@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use skein_shared::fence::Token;
 use tokio::sync::watch;
@@ -220,10 +219,5 @@ impl Shared {
         }
         row.token = token;
         true
-    }
-
-    /// How long an instance has to end once it was asked to.
-    pub(super) fn grace(&self, row: &Row) -> Duration {
-        self.definition(row).map_or(Duration::ZERO, |definition| definition.grace)
     }
 }

@@ -10,13 +10,12 @@ use std::time::Duration;
 use skein_shared::{Code, Refusal};
 
 use super::ledger::{Row, State, What};
-use super::machine::{Machine, STOPPED, open_and_launch};
+use super::machine::{Begun, Machine, STOPPED, open_and_launch};
 use super::shared::LeftBehind;
 use super::stage::Stage;
 use super::{ForTool, Inbox, Order, Shared, kept};
-use crate::container::{Exit, Failure, Handle};
+use crate::container::{Exit, Failure};
 use crate::definition::Definition;
-use crate::endpoint::Endpoint;
 use crate::harness::Said;
 
 /// Longest time in which a process may write down what it has to when it is asked to end, unless its agent's grace is
@@ -86,7 +85,7 @@ impl Machine {
         self.endpoint.shut();
         self.log_failure(engine.ask(handle).await);
         self.log_failure(engine.thaw(handle).await);
-        let grace = GRACE.min(self.shared.grace(&self.row));
+        let grace = GRACE.min(self.grace());
         // Late is no failure: what is left is killed.
         let _ = tokio::time::timeout(grace, engine.wait(handle)).await;
         self.kill().await?;
@@ -167,17 +166,19 @@ impl Sleeper {
             }
         };
         match launched {
-            Ok((handle, endpoint)) => {
+            Ok(begun) => {
                 let Self { shared, mut row, inbox } = self;
+                let pid = begun.handle.pid;
                 row.state = State::Running;
                 row.input.clear();
-                tracing::info!(instance = row.instance, pid = handle.pid, "started again after a long sleep");
-                shared.save(&row, Some(What::Restored { pid: handle.pid })).await;
-                let machine = Machine::new(shared, row, handle, endpoint, inbox);
-                Box::pin(machine.run()).await
+                tracing::info!(instance = row.instance, pid, "started again after a long sleep");
+                shared.save(&row, Some(What::Restored { pid })).await;
+                Box::pin(Machine::new(shared, row, begun, inbox).run()).await
             }
             Err(Failure(reason)) => {
                 tracing::warn!(instance = self.row.instance, reason, "not started again");
+                // What it has cost until it slept.
+                self.row.usage = self.shared.ending(&self.row, Exit::default()).await.usage;
                 self.shared.clear(&self.row.instance).await;
                 (self.row.state, self.row.reason) = (State::Ended, reason);
                 Some(self.row)
@@ -195,12 +196,12 @@ impl Sleeper {
     }
 }
 
-async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
+async fn launch(shared: &Shared, row: &mut Row) -> Result<Begun, Failure> {
     let definition = shared.definition(row)?;
     may_go_on(shared, row, &definition)?;
     row.patience = definition.program.patience();
     row.stage = Stage::Agent;
-    open_and_launch(shared, row, &definition).await
+    open_and_launch(shared, row, definition).await
 }
 
 /// A definition may have changed while its instance slept.

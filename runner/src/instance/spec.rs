@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Shared;
 use super::ledger::Row;
 use crate::container::{Failure, Spec, User, docker};
+use crate::credentials::{self, Credentials};
 use crate::definition::Definition;
 use crate::endpoint::tunnel;
 use crate::harness::{Launch, Place};
@@ -15,7 +16,8 @@ use crate::transport::OUTPUTS;
 /// Where programs are looked for if the agent's definition sets no PATH.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The process whose turn it is, or one beside it. `session` is a conversation to go on with.
+/// The process whose turn it is, or one beside it, with what the instance has been lent by now. `session` is a conversation
+/// to go on with.
 ///
 /// The environment is made here from nothing, so that no secret of the runner's own can slip through.
 pub(super) fn of(
@@ -50,10 +52,10 @@ pub(super) fn of(
     if !row.egress.is_empty() {
         env.extend(way_out(row));
     }
-    let lent = (!definition.credentials.is_empty()).then(|| shared.folders.lent(&row.instance));
+    let lent = Some(shared.folders.lent(&row.instance)).filter(|lent| lent.exists());
     if let Some(lent) = &lent {
         let seen = if definition.container.is_some() { Path::new(docker::CREDENTIALS) } else { lent };
-        env.extend(shared.credentials.variables(&definition.credentials, seen).map_err(Failure)?);
+        env.extend(Credentials::variables_lent(lent, &definition.credentials, seen).map_err(Failure)?);
         env.insert("SKEIN_CREDENTIALS".to_owned(), seen.display().to_string());
     }
     env.extend(definition.env.clone());
@@ -110,10 +112,11 @@ fn way_out(row: &Row) -> [(String, String); 4] {
 
 /// Hands an instance the credentials of its definition, for its first process and again for each that follows.
 pub(super) fn lend(shared: &Shared, row: &Row, definition: &Definition) -> Result<(), Failure> {
+    let folder = shared.folders.lent(&row.instance);
     if definition.credentials.is_empty() {
+        credentials::take_back(&folder);
         return Ok(());
     }
-    let folder = shared.folders.lent(&row.instance);
     shared.credentials.lend(&definition.credentials, &folder, reader(row, definition)).map_err(Failure)?;
     let credentials: Vec<String> = definition.credentials.iter().map(ToString::to_string).collect();
     // Whoever asks later who has had a secret finds it here.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use skein_shared::agent::RERUN;
+use tokio::time::Instant;
 
 use crate::container::Exit;
 use crate::definition::Hooks;
@@ -53,6 +54,32 @@ impl Stage {
     }
 }
 
+/// When a process has had the time of a hook. While it is made to stand still, that does not go on.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    at: Instant,
+    stands_since: Option<Instant>,
+}
+
+impl Deadline {
+    /// Of one that begins now.
+    pub fn begin() -> Self {
+        Self { at: Instant::now() + HOOK, stands_since: None }
+    }
+
+    /// Notes whether the process runs. Gives the moment, if it does.
+    pub fn while_running(&mut self, runs: bool) -> Option<Instant> {
+        if !runs {
+            self.stands_since.get_or_insert_with(Instant::now);
+            return None;
+        }
+        if let Some(since) = self.stands_since.take() {
+            self.at += since.elapsed();
+        }
+        Some(self.at)
+    }
+}
+
 /// What a failed hook is told as. None when it did not fail.
 pub fn failure(hook: &str, exit: Exit, late: bool) -> Option<String> {
     let shown: String = hook.chars().take(100).collect();
@@ -93,6 +120,19 @@ mod tests {
         assert_eq!(stages(0, 0), [Stage::Agent]);
         assert_eq!(stages(2, 0), [Stage::Before(0), Stage::Before(1), Stage::Agent]);
         assert_eq!(stages(1, 2), [Stage::Before(0), Stage::Agent, Stage::After(0), Stage::After(1)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hook_that_stands_still_does_not_use_up_its_time() {
+        let mut deadline = Deadline::begin();
+        let at = deadline.while_running(true).unwrap();
+        assert_eq!(at, Instant::now() + HOOK);
+        assert_eq!(deadline.while_running(false), None);
+        tokio::time::advance(HOOK).await;
+        assert_eq!(deadline.while_running(false), None);
+        tokio::time::advance(HOOK).await;
+        assert_eq!(deadline.while_running(true), Some(at + 2 * HOOK));
+        assert_eq!(deadline.while_running(true), Some(at + 2 * HOOK));
     }
 
     #[test]

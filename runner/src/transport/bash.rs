@@ -172,7 +172,7 @@ impl Output {
             // Nothing was dropped yet, so all of it goes into the file.
             self.file = keep(&self.end);
         } else if let Some((_, file)) = &mut self.file
-            && self.bytes <= FILE
+            && self.bytes <= longest_file()
         {
             // A full disk costs the rest of the file, and the end is shown all the same.
             let _ = file.write_all(part);
@@ -186,9 +186,7 @@ impl Output {
     /// The file, if there is one, and how many bytes it may still get.
     fn to_go_on(&self) -> Option<(File, u64)> {
         let (_, file) = self.file.as_ref()?;
-        // A longer file than the run may write would end whoever writes it.
-        let most = getrlimit(Resource::Fsize).current.unwrap_or(FILE).min(FILE);
-        Some((file.try_clone().ok()?, most.saturating_sub(self.bytes)))
+        Some((file.try_clone().ok()?, longest_file().saturating_sub(self.bytes)))
     }
 
     fn is_long(&self) -> bool {
@@ -210,14 +208,19 @@ impl Output {
         let first = total.saturating_sub(shown.lines) + 1;
         let mut notes = vec![format!("Lines {first}-{total} of {total} are shown{bound}")];
         match &self.file {
-            Some((path, _)) if self.bytes > FILE => {
-                notes.push(format!("The first {} MB are in {}", FILE >> 20, path.display()));
+            Some((path, _)) if self.bytes > longest_file() => {
+                notes.push(format!("The first {} MB are in {}", longest_file() >> 20, path.display()));
             }
             Some((path, _)) => notes.push(format!("The full output is in {}", path.display())),
             None => notes.push("The full output could not be kept".to_owned()),
         }
         cut::with_notes(shown.text.trim_end_matches('\n'), &notes)
     }
+}
+
+/// Largest file of an output here. A longer one than the run may write would end whoever writes it.
+fn longest_file() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(FILE).min(FILE)
 }
 
 /// Removes the oldest outputs, so that one more may come.

@@ -129,6 +129,37 @@ async fn a_variable_that_was_set_is_there_for_commands_until_the_instance_waits(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_prints_more_than_a_file_of_its_run_may_have_is_answered() {
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let mut bed = Bed::with("sleep 1000", "file_size = '32m'");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(0xa), 1)).await;
+    coordinator.reported(id(0xa), |what| matches!(what, What::Started(_))).await;
+    coordinator.say(bash(1, 1, "yes | head -c 40000000; echo the end")).await;
+    let told = text(&answer(&coordinator, 1).await);
+    assert!(told.contains("\nthe end\n") && told.contains("The first 32 MB are in "), "{told}");
+    bed.leave().await.unwrap();
+}
+
+/// It counts for the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_changes_during_a_run_takes_no_tool_from_it() {
+    let (coordinator, mut bed) = begun().await;
+    bed.define("worker", "image = 'my/agent:1'\nenv = { COLOUR = 'red' }");
+    bed.define("other", "command = ['true']");
+    coordinator
+        .until("the change is announced", |state| {
+            let agents = state.registrations.last().map(|one| one.agents.as_slice()).unwrap_or_default();
+            agents.iter().any(|agent| agent.name == "other")
+        })
+        .await;
+    coordinator.say(bash(1, 1, "echo \"${COLOUR-none} $(basename $HOME)\"")).await;
+    assert_eq!(text(&answer(&coordinator, 1).await), "none worker");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_command_leaves_in_the_background_goes_on_though_it_prints() {
     let (coordinator, mut bed) = begun().await;
     let printing = "(while [ ! -e go ]; do sleep 0.01; done; echo x; echo y; echo $1 >> alive) &";

@@ -53,6 +53,22 @@ async fn a_hook_that_fails_before_the_agent_speaks_for_no_agent() {
     assert!(exited.reason.contains("the hook `exit 42` ended with exit code 42"), "{exited:?}");
 }
 
+/// However politely its hook ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_runner_leaves_during_a_hook_is_not_done() {
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let hook = "trap 'exit 0' TERM; echo begun > begun; while :; do sleep 0.02; done";
+    let mut bed = Bed::with("echo never", &format!("hooks = {{ pre = [\"{hook}\"] }}"));
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    bed.written("begun").await;
+    bed.leave().await.unwrap();
+    let report = coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+    let Some(What::Exited(exited)) = report.what else { unreachable!("that was waited for") };
+    assert_eq!((exited.code, exited.reason.as_str()), (Some(1), "the runner was stopped"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_stopped_in_a_hook_ends_there() {
     let coordinator = Coordinator::open(MCP, LEASE).await;

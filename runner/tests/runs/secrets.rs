@@ -68,6 +68,40 @@ async fn a_credential_that_changes_during_a_run_is_masked_as_it_was_and_as_it_is
     bed.leave().await.unwrap();
 }
 
+/// A run has what it was lent until it ends, and so have its tools: the mask knows nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tools_of_a_run_have_what_it_was_lent_whatever_has_become_of_that_since() {
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let mut bed = Bed::with("echo up > up; exec sleep 1000", "credentials = ['github_token']");
+    let folder = bed.folder.path().join("credentials/github_token/default");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("token"), VALUE).unwrap();
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    let instance = id(1);
+    coordinator.say(start(instance, 1)).await;
+    bed.written("up").await;
+    let env = async |number| {
+        let command = r#"{"command": "env | grep GITHUB_TOKEN; env | grep -c OPENAI"}"#;
+        let tool = UseTool { name: "bash".to_owned(), arguments: command.to_owned() };
+        coordinator.say(ask(number, instance, Asked::Tool(tool))).await;
+        serde_json::from_slice::<Outcome>(&answer(&coordinator, number).await).unwrap().text
+    };
+    fs::write(folder.join("token"), "an0ther-one").unwrap();
+    let other = bed.folder.path().join("credentials/openai_key/default");
+    fs::create_dir_all(&other).unwrap();
+    fs::write(other.join("token"), "an0ther-one").unwrap();
+    bed.define(
+        "worker",
+        "command = ['sh']\ncredentials = ['github_token', 'openai_key']\nenv = { COLOUR = 'red' }",
+    );
+    coordinator.until("the change is announced", |state| state.registrations.len() == 2).await;
+    assert!(env(1).await.starts_with(&format!("GITHUB_TOKEN={STARS}\n0\n")), "{}", env(2).await);
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(env(3).await.starts_with(&format!("GITHUB_TOKEN={STARS}\n0\n")), "{}", env(4).await);
+    bed.leave().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_instance_is_lent_is_masked_in_its_log_and_in_what_its_tools_say() {
     let script = r#"printf %s "it is ${GITHUB_TOKEN%-the-geese}"; sleep 0.01; echo "-the-geese."; echo "pin 1234"

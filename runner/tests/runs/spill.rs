@@ -177,6 +177,24 @@ async fn what_cannot_be_started_again_is_over_and_says_why() {
     let report = coordinator.reported(instance, |what| matches!(what, What::StartFailed(_))).await;
     let Some(What::StartFailed(failed)) = report.what else { unreachable!("that was waited for") };
     assert!(failed.reason.contains("`no-such-program` was not found"), "{}", failed.reason);
+    assert_eq!(failed.usage, None);
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_cost_until_it_slept_is_told_if_it_cannot_be_started_again() {
+    let script = r#"echo "{\"type\":\"thread.started\",\"thread_id\":\"s-1\"}"
+echo "{\"type\":\"turn.completed\",\"usage\":{\"input_tokens\":7,\"output_tokens\":3}}"
+sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
+    let (instance, settings) = (id(8), "harness = 'codex'\nprompt = 'Count.'");
+    let (coordinator, mut bed) = asleep(script, settings, instance).await;
+    bed.define("worker", &format!("command = ['no-such-program']\n{settings}"));
+    coordinator.until("the change is announced", |state| state.registrations.len() == 2).await;
+    coordinator.say(restore(instance, 4)).await;
+    let report = coordinator.reported(instance, |what| matches!(what, What::StartFailed(_))).await;
+    let Some(What::StartFailed(failed)) = report.what else { unreachable!("that was waited for") };
+    let usage = failed.usage.map(|usage| (usage.input_tokens, usage.output_tokens, usage.turns));
+    assert_eq!(usage, Some((7, 3, 1)), "{}", failed.reason);
     bed.leave().await.unwrap();
 }
 

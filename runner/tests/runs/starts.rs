@@ -27,7 +27,7 @@ async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_en
     tokio::time::timeout(LIMIT, instances.leave()).await.expect("the runner can leave");
     let ends: Vec<_> = ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report).collect();
     let told: Vec<_> = ends.iter().map(|end| (end.instance.as_str(), end.token, end.what.clone())).collect();
-    let failed = |reason: &str| What::StartFailed { reason: reason.to_owned() };
+    let failed = |reason: &str| What::StartFailed { reason: reason.to_owned(), usage: None };
     assert_eq!(
         told,
         [(id(1), nth(2), failed("not wanted")), (id(2), nth(1), failed("the runner was stopped"))]
@@ -158,7 +158,8 @@ async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails_if_i
     let (instances, ledger, _lock) = instances(&bed, "begun", stubborn("begun", 0, false));
     instances.reconcile().await.unwrap();
     instances.command(started_by(1), ACCESS, &reign).await.unwrap();
-    let failed = What::StartFailed { reason: "the runner ended while it started this instance".to_owned() };
+    let reason = "the runner ended while it started this instance".to_owned();
+    let failed = What::StartFailed { reason, usage: None };
     let told: Vec<_> =
         ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report.what).collect();
     assert_eq!(told, [failed.clone(), failed], "once by itself, and once for the start that came again");
@@ -267,7 +268,7 @@ async fn an_instance_whose_runner_crashed_while_it_woke_fails_if_it_may_have_beg
     instances.reconcile().await.unwrap();
     let end = told(&instances, |report| matches!(report.what, What::StartFailed { .. })).await;
     let reason = "the runner ended while it started this instance again".to_owned();
-    assert_eq!(end.what, What::StartFailed { reason });
+    assert_eq!(end.what, What::StartFailed { reason, usage: None });
     assert!(marked(id(1)).is_empty());
     instances.leave().await;
 }
@@ -286,7 +287,7 @@ async fn a_start_that_cannot_be_written_down_does_not_begin() {
     tokio::time::timeout(LIMIT, reported.changed()).await.expect("its end").unwrap();
     let reports = ledger.reports(0, 10).await.unwrap();
     let [(_, report)] = &reports[..] else { panic!("{reports:?}") };
-    let What::StartFailed { reason } = &report.what else { panic!("{report:?}") };
+    let What::StartFailed { reason, .. } = &report.what else { panic!("{report:?}") };
     assert!(reason.contains("could not be written down") && reason.contains("the disk is full"), "{reason}");
     assert!(marked(id(1)).is_empty(), "it began");
     instances.leave().await;

@@ -244,6 +244,9 @@ pub enum Report {
     },
     StartFailed {
         reason: String,
+        /// Of what had run before, when one could not be started again after a long sleep.
+        #[serde(default)]
+        usage: Option<Usage>,
     },
 }
 

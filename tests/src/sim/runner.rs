@@ -135,7 +135,7 @@ impl Runner {
             (RunnerCommand::Forget { .. }, _) => {}
             (RunnerCommand::Stop { .. }, None) => {
                 let reason = "it was stopped before it was started".to_owned();
-                self.is_not_here(source, instance, token, Report::StartFailed { reason });
+                self.is_not_here(source, instance, token, Report::StartFailed { reason, usage: None });
             }
             (_, None) => {
                 let reason = Some(UNKNOWN.to_owned());
@@ -199,7 +199,7 @@ impl Runner {
         let waits = if self.guests.is_some() { rng.u8(0..3) } else { 0 };
         let mut held = Held { agent, swarm, token, state: State::Running, waits };
         if rng.u8(0..20) == 0 {
-            let report = Report::StartFailed { reason: "no such image".to_owned() };
+            let report = Report::StartFailed { reason: "no such image".to_owned(), usage: None };
             held.state = State::Ended(report.clone());
             self.ledger.insert(instance.clone(), held);
             self.reports.push_back((instance, token, report));

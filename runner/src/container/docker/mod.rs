@@ -15,6 +15,8 @@ mod log;
 mod network;
 mod program;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::HashMap;
@@ -28,7 +30,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::models::{ContainerInspectResponse, ContainerSummary, ContainerSummaryStateEnum};
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, ContainerSummary, ContainerSummaryStateEnum,
+};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
     RemoveContainerOptionsBuilder,
@@ -61,6 +65,9 @@ pub struct DockerEngine {
     runner: String,
     program: Program,
     instances: Arc<Instances>,
+    /// Told of the end of it for each instance whose container is being made: the daemon goes on with that when nobody waits
+    /// for it any more.
+    making: Mutex<HashMap<String, channel::Receiver<()>>>,
     /// Held by whoever makes a network.
     networks: Turn<()>,
     guard: JoinHandle<()>,
@@ -99,10 +106,15 @@ impl DockerEngine {
         let reached = async { Docker::connect_with_defaults()?.negotiate_version().await };
         let reached = tokio::time::timeout(REACH, reached).await.unwrap_or(Err(Error::RequestTimeoutError));
         let docker = reached.map_err(|error| failed("reach the Docker daemon", &error))?;
+        Ok(Self::over(docker, runner, launcher))
+    }
+
+    fn over(docker: Docker, runner: &str, launcher: &[OsString]) -> Self {
         let instances: Arc<Instances> = Arc::default();
         let guard = tokio::spawn(guard::keep(docker.clone(), runner.to_owned(), Arc::clone(&instances)));
         let program = Program::new(launcher);
-        Ok(Self { docker, runner: runner.to_owned(), program, instances, networks: Turn::default(), guard })
+        let (making, networks) = (Mutex::default(), Turn::default());
+        Self { docker, runner: runner.to_owned(), program, instances, making, networks, guard }
     }
 
     /// Makes and starts the container, whose output begins there in its log. It exists from the first of the two steps on.
@@ -116,9 +128,7 @@ impl DockerEngine {
         let network = network::name(&self.runner, container.network);
         let body = create::body(&self.runner, &self.program, network, spec, container, path, log);
         let name = create::name(&self.runner, &spec.instance);
-        let options = CreateContainerOptionsBuilder::new().name(&name).build();
-        let made = self.docker.create_container(Some(options), body).await;
-        let id = made.map_err(|error| failed("make the container", &error))?.id;
+        let id = self.make(&spec.instance, &name, body).await?;
         let unbegun = spec.unbegun.clone();
         let written = tokio::task::spawn_blocking(move || begins(&unbegun)).await;
         let problem = match written.unwrap_or_else(|lost| Err(lost.to_string())) {
@@ -131,6 +141,31 @@ impl DockerEngine {
         // What failed to start is not left behind.
         self.remove(&id).await?;
         Err(problem)
+    }
+
+    /// Makes the container, to the end also when this is dropped.
+    async fn make(&self, instance: &str, name: &str, body: ContainerCreateBody) -> Result<String, Failure> {
+        let (making, made) = channel::channel(());
+        lock(&self.making).insert(instance.to_owned(), made);
+        let options = CreateContainerOptionsBuilder::new().name(name).build();
+        let docker = self.docker.clone();
+        let request = tokio::spawn(async move {
+            let made = docker.create_container(Some(options), body).await;
+            drop(making);
+            made
+        });
+        let made = request.await.map_err(|lost| Failure(format!("make the container: {lost}")))?;
+        lock(&self.making).remove(instance);
+        made.map(|made| made.id).map_err(|error| failed("make the container", &error))
+    }
+
+    /// Returns once no container of the instance is being made any more.
+    async fn made(&self, instance: &str) {
+        let making = lock(&self.making).remove(instance);
+        if let Some(mut making) = making {
+            // Nothing is ever sent: it ends.
+            let _ = making.changed().await;
+        }
     }
 
     async fn handle(&self, instance: &str, container: Id) -> Result<Handle, Failure> {
@@ -349,6 +384,7 @@ impl Engine for DockerEngine {
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
+        self.made(instance).await;
         let found = self.containers(Some(instance)).await;
         for id in
             found.map_err(|error| failed("list the containers", &error))?.into_iter().filter_map(|one| one.id)
@@ -440,6 +476,6 @@ fn failed(action: &str, error: &Error) -> Failure {
     }
 }
 
-fn lock(instances: &Instances) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Instance>>> {
-    instances.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

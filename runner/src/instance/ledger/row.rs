@@ -104,7 +104,7 @@ impl Row {
         let reason = self.reason.clone();
         match self.exit {
             Some(exit) => What::Exited { exit, reason, usage: self.usage },
-            None => What::StartFailed { reason },
+            None => What::StartFailed { reason, usage: self.usage },
         }
     }
 }
@@ -171,5 +171,7 @@ pub enum What {
     },
     StartFailed {
         reason: String,
+        #[serde(default)]
+        usage: Option<Usage>,
     },
 }

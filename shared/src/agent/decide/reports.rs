@@ -45,9 +45,9 @@ impl Draft<'_> {
                 let exit = Exit { usage: *usage, ..exit };
                 self.end(id, exit);
             }
-            Report::StartFailed { reason } => {
+            Report::StartFailed { reason, usage } => {
                 let exit = instance.stop.unwrap_or_else(|| failed(&format!("start failed: {reason}")));
-                self.end(id, exit);
+                self.end(id, Exit { usage: *usage, ..exit });
             }
         }
         Ok(Reply::Done)

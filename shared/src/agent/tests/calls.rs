@@ -92,7 +92,7 @@ fn a_call_that_fails_says_why() {
             |world, run| {
                 let reason = "hook failed: the pre hook exited with status 1".to_owned();
                 let token = world.token(run);
-                world.report(run, token, Report::StartFailed { reason }).unwrap();
+                world.report(run, token, Report::StartFailed { reason, usage: None }).unwrap();
             },
             "start failed: hook failed: the pre hook exited with status 1",
         ),

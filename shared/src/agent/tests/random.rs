@@ -220,7 +220,7 @@ impl World {
             3 => exited(i32::from(who) % 2),
             4 => Report::Spilled,
             5 => Report::Restored { pid: None },
-            _ => Report::StartFailed { reason: "chance".to_owned() },
+            _ => Report::StartFailed { reason: "chance".to_owned(), usage: None },
         };
         Command::Report { instance, token, runner: "r1".to_owned(), what }
     }

@@ -296,7 +296,7 @@ impl Instances {
         let instance = earlier.instance.clone();
         self.line.put(&instance, Waiting::Start(Box::new(row), input));
         if self.running().contains_key(&instance) {
-            let grace = self.shared.grace(&earlier);
+            let grace = self.shared.definition(&earlier).map_or(Duration::ZERO, |known| known.grace);
             let reason = "it is started anew".to_owned();
             return self.order(&instance, Order::Stop { token: earlier.token, reason, grace });
         }

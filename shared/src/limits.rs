@@ -74,8 +74,10 @@ pub const WAIT: Duration = Duration::from_secs(1800);
 pub const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Waiting instances of one agent: each holds memory on its runner.
 pub const MAX_WAITING: usize = 100;
-/// A hand-made instance that has neither waited nor served a call for this long is forgotten until it comes back.
+/// A hand-made instance that has neither waited, nor served or made a call for this long is forgotten until it comes back.
 pub const HAND_MADE: Duration = Duration::from_secs(7 * 86_400);
+/// A call that it makes is written down as a sign of life once the last one is this old.
+pub const HAND_MADE_NEWS: Duration = Duration::from_secs(86_400);
 /// Longest text of `set_status`, characters.
 pub const STATUS: usize = 500;
 /// How long a runner may be silent before the fleet declares it lost.

@@ -149,7 +149,7 @@ fn the_chart_is_rendered_whole() {
             pods_are_confined_and_end_gently(pod);
         }
         selectors_find_their_pods(&documents);
-        streams_go_to_every_coordinator(&documents, &values(&over));
+        runners_find_coordinators(&documents, &values(&over));
         settings_are_read(&documents);
         secrets_are_mounted(&documents, &values(&over));
         credentials_are_found(&documents, &values(&over));
@@ -191,16 +191,20 @@ fn selectors_find_their_pods(documents: &[Value]) {
     }
 }
 
-fn streams_go_to_every_coordinator(documents: &[Value], values: &Value) {
+/// By the Service and by the first one; who else there is they are told.
+fn runners_find_coordinators(documents: &[Value], values: &Value) {
     let set = of_kind(documents, "StatefulSet")[0];
     let (name, service) =
         (set["metadata"]["name"].as_str().unwrap(), set["spec"]["serviceName"].as_str().unwrap());
-    let headless =
-        of_kind(documents, "Service").into_iter().find(|one| one["metadata"]["name"] == json!(service));
-    assert_eq!(headless.unwrap()["spec"]["clusterIP"], json!("None"));
-    let expected: Vec<String> = (0..values["coordinators"]["replicas"].as_u64().unwrap())
-        .map(|number| format!("http://{name}-{number}.{service}.geese.svc:7701"))
-        .collect();
+    for (named, address) in [(name, Value::Null), (service, json!("None"))] {
+        let services = of_kind(documents, "Service");
+        let found = services.into_iter().find(|one| one["metadata"]["name"] == json!(named)).unwrap();
+        assert_eq!(found["spec"]["clusterIP"], address, "{named}");
+        let ports = found["spec"]["ports"].as_array().unwrap();
+        assert!(ports.iter().any(|port| port["port"] == json!(7701)), "{named} leads no runner anywhere");
+    }
+    let expected =
+        [format!("http://{name}.geese.svc:7701"), format!("http://{name}-0.{service}.geese.svc:7701")];
     let runners: Vec<&Value> = pods(documents)
         .into_iter()
         .map(|pod| &pod["spec"]["containers"][0])
@@ -212,6 +216,20 @@ fn streams_go_to_every_coordinator(documents: &[Value], values: &Value) {
         let coordinators = variables.iter().find(|one| one["name"] == json!("SKEIN_COORDINATORS")).unwrap();
         assert_eq!(coordinators["value"], json!(expected.join(",")));
     }
+}
+
+/// Their agents would end with them.
+#[test]
+fn runners_stay_when_the_number_of_coordinators_changes() {
+    let runners = |replicas: u32| -> Vec<Value> {
+        let documents = rendered(&json!({ "coordinators": { "replicas": replicas } })).unwrap();
+        let component = "app.kubernetes.io/component";
+        let is_runner = |pod: &&Value| pod["metadata"]["labels"][component] == json!("runner");
+        pods(&documents).into_iter().filter(is_runner).cloned().collect()
+    };
+    let before = runners(3);
+    assert!(!before.is_empty());
+    assert_eq!(before, runners(5));
 }
 
 /// Every `config.toml` of the chart is one that a node takes, and every agent's definition is TOML.

@@ -12,6 +12,12 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The lines of a file that leaves things out, which are patterns.
+fn patterns(path: &str) -> Vec<String> {
+    let is_pattern = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    text(path).lines().map(str::trim).filter(is_pattern).map(str::to_owned).collect()
+}
+
 fn compose() -> Value {
     serde_saphyr::from_str(&text("compose/compose.yaml")).unwrap()
 }
@@ -86,4 +92,24 @@ fn the_compose_file_keeps_what_was_promised() {
     }
     // A URL with a password stands in a secret alone.
     assert!(!text("compose/compose.yaml").contains("redis://"));
+    builders_are_sent_no_secrets();
+}
+
+/// The whole repository is sent to whoever builds an image, and Docker does not ask git what belongs to it.
+fn builders_are_sent_no_secrets() {
+    let anywhere = patterns("../.gitignore").into_iter().map(|pattern| match pattern.strip_prefix('/') {
+        Some(path) => path.to_owned(),
+        None => format!("**/{pattern}"),
+    });
+    let beside = patterns("compose/.gitignore").into_iter();
+    let beside = beside.map(|pattern| format!("deploy/compose/{}", pattern.trim_matches('/')));
+    let kept_back: Vec<String> = anywhere.chain(beside).chain([".git".to_owned()]).collect();
+    assert!(kept_back.iter().any(|path| path == "deploy/compose/secrets"), "{kept_back:?}");
+    for image in ["coordinator", "runner"] {
+        let ignored = patterns(&format!("docker/Dockerfile.{image}.dockerignore"));
+        for path in &kept_back {
+            let is_kept_back = ignored.contains(path) || ignored.contains(&format!("**/{path}"));
+            assert!(is_kept_back, "whoever builds the image of the {image} is sent {path}");
+        }
+    }
 }

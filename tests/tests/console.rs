@@ -250,6 +250,41 @@ async fn what_changes_is_shown_without_loading_the_page_again() -> Result<()> {
     visit.is_quiet()
 }
 
+/// A browser connects again by itself, and each time the node begins with the last lines.
+#[tokio::test]
+async fn the_log_of_a_run_has_each_line_once_however_often_its_stream_begins() -> Result<()> {
+    let stage = Stage::new(1)?.script("writer", "", "echo first line; sleep 600")?.start().await?;
+    let writer = stage.ask("writer", "").await?;
+    stage.becomes(&writer, "running").await?;
+    let visit = Visit::begin(stage.up()).await?;
+    visit.open(&format!("/runs/{writer}")).await?;
+    visit.browser.until("document.getElementById('log').innerText.includes('first line')").await?;
+    // The page opens its streams anew when it is seen again; the one of the log is held on to.
+    let hold_on = "(() => {
+        const log = document.getElementById('log').dataset.log;
+        window.EventSource = class extends EventSource {
+            constructor(url) { super(url); if (url === log) window.source = this; }
+        };
+        for (const hidden of [true, false]) {
+            Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+            document.dispatchEvent(new Event('visibilitychange'));
+        }
+        return !!window.source;
+    })()";
+    ensure!(visit.browser.eval(hold_on).await? == json!(true), "the log is not followed");
+    let twice = "(() => {
+        const data = JSON.stringify({ lines: ['the last line'], note: '' });
+        for (let time = 0; time < 2; time++) {
+            window.source.dispatchEvent(new Event('open'));
+            window.source.dispatchEvent(new MessageEvent('lines', { data }));
+        }
+        const rows = [...document.getElementById('log').children];
+        return rows.filter(row => row.textContent === 'the last line').length;
+    })()";
+    ensure!(visit.browser.eval(twice).await? == json!(1), "{}", visit.text("#log").await?);
+    visit.is_quiet()
+}
+
 #[tokio::test]
 async fn a_task_is_cancelled_by_keyboard() -> Result<()> {
     let up = Up::start().await?;

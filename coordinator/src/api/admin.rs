@@ -103,10 +103,11 @@ impl Admin {
         Err(Refusal::new(Code::NotFound, problem))
     }
 
-    /// Answers with a stream for as long as the token of its request holds.
-    async fn spawn_while_held<T>(
+    /// Answers with a stream for as long as the token of its request holds; a stream that ends with it says so.
+    async fn spawn_while_held<T, M: Send + 'static>(
         &self,
         request: &Request<T>,
+        listener: mpsc::Sender<Result<M, Refusal>>,
         answering: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Status> {
         let credential = bearer::identify(request.metadata(), &self.access).await;
@@ -115,7 +116,9 @@ impl Admin {
         tokio::spawn(async move {
             tokio::select! {
                 () = answering => {}
-                () = access.end_of(&credential) => {}
+                ended = access.end_of(&credential) => {
+                    let _ = listener.send(Err(ended)).await;
+                }
             }
         });
         Ok(())
@@ -307,8 +310,9 @@ impl Admin {
     }
 }
 
-fn log_lines(Part { instance, lines, note }: Part) -> v1::LogLines {
-    v1::LogLines { instance: instance.0, lines, note }
+fn log_lines(part: Result<Part, Refusal>) -> Result<v1::LogLines, Status> {
+    let Part { instance, lines, note } = part.map_err(|refusal| bearer::status(&refusal))?;
+    Ok(v1::LogLines { instance: instance.0, lines, note })
 }
 
 fn document(outcome: Result<Value, Refusal>) -> Answer<v1::Document> {
@@ -345,6 +349,10 @@ impl admin_server::Admin for Admin {
 
     async fn remove_member(&self, request: Request<v1::RemoveMemberRequest>) -> Answer<v1::Document> {
         document(Admin::remove_member(self, request).await)
+    }
+
+    async fn forget_memory(&self, request: Request<v1::ForgetMemoryRequest>) -> Answer<v1::Document> {
+        document(Admin::forget_memory(self, request).await)
     }
 
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Document> {
@@ -412,9 +420,10 @@ impl admin_server::Admin for Admin {
     async fn events(&self, request: Request<v1::EventsRequest>) -> Answer<Self::EventsStream> {
         let feed = Admin::events(self, &request).await.map_err(|refusal| bearer::status(&refusal))?;
         let (listener, events) = mpsc::channel(64);
-        // It ends when its listener goes away or the node stops.
-        self.spawn_while_held(&request, feed.run(listener)).await?;
-        Ok(Response::new(Box::pin(ReceiverStream::new(events))))
+        // It ends when its listener goes away, its token holds no more or the node stops.
+        self.spawn_while_held(&request, listener.clone(), feed.run(listener)).await?;
+        let events = ReceiverStream::new(events);
+        Ok(Response::new(Box::pin(events.map(|event| event.map_err(|refusal| bearer::status(&refusal))))))
     }
 
     type AgentLogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogLines, Status>> + Send>>;
@@ -422,8 +431,8 @@ impl admin_server::Admin for Admin {
     async fn agent_logs(&self, request: Request<v1::AgentLogsRequest>) -> Answer<Self::AgentLogsStream> {
         let logs = self.logs(&request).await.map_err(|refusal| bearer::status(&refusal))?;
         let (listener, lines) = mpsc::channel(8);
-        self.spawn_while_held(&request, Box::pin(logs.run(listener))).await?;
-        Ok(Response::new(Box::pin(ReceiverStream::new(lines).map(|part| Ok(log_lines(part))))))
+        self.spawn_while_held(&request, listener.clone(), Box::pin(logs.run(listener))).await?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(lines).map(log_lines))))
     }
 
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Answer<v1::Document> {

@@ -2,12 +2,12 @@
 
 use skein_proto::v1::Event;
 use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 
 use crate::entity::Entities;
-use crate::projection;
+use crate::projection::{self, Projection, ProjectionError};
 
 const PAGE: usize = 500;
 
@@ -21,17 +21,26 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Sends until the end of the events, or with `follow` until the listener goes away.
-    pub(super) async fn run(mut self, listener: mpsc::Sender<Result<Event, Status>>) {
+    /// Sends until the end of the events, or with `follow` until the listener goes away. Where the node stops before,
+    /// that is said at the end.
+    pub(super) async fn run(mut self, listener: mpsc::Sender<Result<Event, Refusal>>) {
         let projection = self.entities.shared().projection.clone();
+        if let Err(refusal) = self.require_reached(&projection).await {
+            let _ = listener.send(Err(refusal)).await;
+            return;
+        }
         let mut commits = projection.commits();
-        while !self.stop.is_cancelled() && !listener.is_closed() {
+        while !listener.is_closed() {
+            if self.stop.is_cancelled() {
+                let _ = listener.send(Err(self.stopping())).await;
+                return;
+            }
             // What is committed from here on wakes the feed.
             commits.mark_unchanged();
             let page = match projection.events(self.swarm.as_ref(), self.after, PAGE).await {
                 Ok(page) => page,
                 Err(problem) => {
-                    let _ = listener.send(Err(Status::unavailable(problem.to_string()))).await;
+                    let _ = listener.send(Err(self.unreadable(&problem))).await;
                     return;
                 }
             };
@@ -52,6 +61,32 @@ impl Feed {
             }
         }
     }
+
+    /// A position of another store, or of a later state of this one, would be followed by nothing until as much has
+    /// happened anew.
+    async fn require_reached(&self, projection: &Projection) -> Result<(), Refusal> {
+        let newest = projection.position().await.map_err(|problem| self.unreadable(&problem))?;
+        if self.after <= newest {
+            return Ok(());
+        }
+        let problem = format!(
+            "position {} is ahead of everything that has happened: the store was moved, or an earlier state of it restored; call without --after",
+            self.after
+        );
+        Err(Refusal::new(Code::InvalidArgument, problem))
+    }
+
+    fn unreadable(&self, problem: &ProjectionError) -> Refusal {
+        let problem = format!("{problem}; call again in a moment, with --after {}", self.after);
+        Refusal::new(Code::Unavailable, problem)
+    }
+
+    fn stopping(&self) -> Refusal {
+        let after = self.after;
+        let problem =
+            format!("this coordinator is stopping; what comes after this you have with --after {after}");
+        Refusal::new(Code::Unavailable, problem)
+    }
 }
 
 fn wire(event: projection::Event) -> Event {
@@ -67,41 +102,45 @@ fn wire(event: projection::Event) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::net::SocketAddr;
     use std::time::Duration;
 
+    use futures::StreamExt;
+    use skein_proto::v1::{EventsRequest, admin_server};
+    use skein_shared::access::Of;
     use skein_shared::id::{EntityKey, InstanceId, Kind};
     use skein_shared::lockspace::{self, Lockspace};
     use uuid::Uuid;
 
     use super::*;
-    use crate::entity::{Clock, Hub, Request};
-    use crate::projection::Projection;
-    use crate::store::memory::Memory;
+    use crate::api::{Admin, bearer};
+    use crate::auth::Role;
+    use crate::auth::token::{Claims, Keys};
+    use crate::entity::Request;
+    use crate::entity::tests::{node, swarm};
+    use crate::node::Endpoint;
+    use crate::runners::Sessions;
+    use crate::service::Service;
+    use crate::service::access::Access;
+
+    async fn take(entities: &Entities, number: u128) {
+        let command = lockspace::Command::Acquire {
+            holder: InstanceId(format!("holder-{number}")),
+            agent: Name::parse("worker").unwrap(),
+            key: format!("file:///{number}"),
+            ttl_ms: None,
+        };
+        let key = EntityKey::of(Kind::Lockspace, &swarm());
+        entities.ask::<Lockspace>(&key, Request::once(Uuid::from_u128(number)), command).await.unwrap();
+    }
 
     #[tokio::test]
     async fn a_follower_is_sent_what_is_committed() {
-        let folder = tempfile::tempdir().unwrap();
-        let clock = Clock::start();
-        let store = Arc::new(Memory::new(clock.wall()));
-        let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
-        let entities = Entities::new(store, projection, clock, Hub::default());
-        let swarm = Name::parse("default").unwrap();
-        let take = async |number: u128| {
-            let command = lockspace::Command::Acquire {
-                holder: InstanceId(format!("holder-{number}")),
-                agent: Name::parse("worker").unwrap(),
-                key: format!("file:///{number}"),
-                ttl_ms: None,
-            };
-            let key = EntityKey::of(Kind::Lockspace, &swarm);
-            entities.ask::<Lockspace>(&key, Request::once(Uuid::from_u128(number)), command).await.unwrap();
-        };
-
-        take(1).await;
+        let node = node();
+        take(&node.entities, 1).await;
         let feed = |follow, stop: &CancellationToken| Feed {
-            entities: entities.clone(),
-            swarm: Some(swarm.clone()),
+            entities: node.entities.clone(),
+            swarm: Some(swarm()),
             after: 0,
             follow,
             stop: stop.clone(),
@@ -120,9 +159,78 @@ mod tests {
             assert!(event.position > last);
             last = event.position;
             // There is nothing more now, so only the commit can make the next one come.
-            take(number).await;
+            take(&node.entities, number).await;
         }
         stop.cancel();
         following.await.unwrap();
+        // It has not heard all that there is, and knows from where on to ask again.
+        let mut told = Vec::new();
+        while let Some(next) = events.recv().await {
+            told.push(next);
+        }
+        let stopped = told.pop().unwrap().unwrap_err();
+        assert_eq!(stopped.code, Code::Unavailable);
+        assert!(stopped.message.contains("--after "), "{stopped}");
+        assert!(told.iter().all(Result::is_ok), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn who_asks_from_ahead_of_the_store_is_told_so() {
+        let node = node();
+        take(&node.entities, 1).await;
+        let newest = node.entities.shared().projection.position().await.unwrap();
+        for (after, refused) in [(newest, false), (newest + 1, true)] {
+            let (listener, mut events) = mpsc::channel(8);
+            let (entities, swarm, stop) = (node.entities.clone(), Some(swarm()), CancellationToken::new());
+            Feed { entities, swarm, after, follow: false, stop }.run(listener).await;
+            let told = events.recv().await.and_then(Result::err);
+            assert_eq!(told.map(|refusal| refusal.code), refused.then_some(Code::InvalidArgument));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_follower_whose_token_is_revoked_is_told_so() {
+        let (node, keys) = (node(), Keys::ephemeral().unwrap());
+        let clock = node.entities.clock().clone();
+        take(&node.entities, 1).await;
+        let claims = Claims {
+            swarm: swarm(),
+            agent: Uuid::from_u128(7),
+            agent_name: Name::parse("operator").unwrap(),
+            role: Role::Operator,
+            view: None,
+            instance: None,
+            lifetime: Duration::from_secs(600),
+        };
+        let token = keys.issue(claims, clock.wall()).unwrap().text().to_owned();
+        let access = Access::new(keys.clone(), node.entities.clone());
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let admin = Admin {
+            service: Service::new(node.entities.clone()),
+            sessions: Sessions::new(keys, clock),
+            access: access.clone(),
+            endpoint: Endpoint {
+                http: nowhere,
+                grpc: nowhere,
+                ingress: None,
+                node: None,
+                url: String::new(),
+            },
+            stop: CancellationToken::new(),
+        };
+        let mut request = tonic::Request::new(EventsRequest { follow: true, ..EventsRequest::default() });
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let mut told = admin_server::Admin::events(&admin, request).await.unwrap().into_inner();
+        told.next().await.expect("there is an event").unwrap();
+
+        let operator = access.identify(&token).await.unwrap();
+        access.revoke(&operator, Of::Agent(operator.agent), Duration::from_secs(60)).await.unwrap();
+        let ended = loop {
+            if let Err(status) = told.next().await.expect("it says why it ends") {
+                break bearer::refusal(&status);
+            }
+        };
+        assert_eq!(ended.code, Code::Unauthenticated, "{ended}");
+        assert!(told.next().await.is_none());
     }
 }

@@ -17,6 +17,7 @@ mod events;
 mod list;
 mod logs;
 mod mcp_config;
+mod memory;
 mod oauth;
 mod questions;
 mod secrets;
@@ -152,6 +153,9 @@ enum Command {
     /// Show, create and cancel tasks.
     #[command(subcommand)]
     Task(task::Task),
+    /// Forget what a swarm remembers.
+    #[command(subcommand)]
+    Memory(memory::Memory),
     /// List what agents ask people, and answer it.
     #[command(subcommand)]
     Questions(questions::Questions),
@@ -283,6 +287,7 @@ impl Cli {
             Command::Costs(costs) => costs.run().await,
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
+            Command::Memory(memory) => memory.run().await,
             Command::Questions(questions) => questions.run().await,
             Command::DeadLetters(letters) => letters.run().await,
             Command::Webhooks(webhooks) => webhooks.run().await,
@@ -362,6 +367,7 @@ mod tests {
             "skein agent remove lead",
             "skein agent history lead --limit 5",
             "skein costs --each --limit 5",
+            "skein memory forget 0190e0a0-0000-7000-8000-000000000001 --swarm build --token-file lead.token",
             "skein questions list --answered --limit 5",
             "skein questions answer 0190e0a0-0000-7000-8000-000000000001 blue",
             "skein questions decline 0190e0a0-0000-7000-8000-000000000001 --reason late",

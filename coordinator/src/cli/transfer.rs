@@ -14,6 +14,7 @@ use super::{CliError, table};
 use crate::config::{self, Overrides};
 use crate::node::datadir::{DataDir, Layout};
 use crate::node::{Alone, StartError};
+use crate::projection;
 use crate::store::transfer::{self, Summary, TransferError};
 
 #[derive(Debug, Args)]
@@ -81,6 +82,11 @@ impl Import {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let file = File::open(&self.file).map_err(|error| unusable(&self.file, &error))?;
         let alone = self.place.open(true).await?;
+        // What was read of the store that was here before could pass for what there is of the new one.
+        if let Err(problem) = projection::remove(&Layout::new(&self.place.data).projection()) {
+            alone.close().await?;
+            return Err(StartError::from(problem).into());
+        }
         let imported = transfer::import(alone.store.clone(), &mut BufReader::new(file)).await;
         alone.close().await?;
         self.place.report(&imported?)
@@ -136,6 +142,23 @@ impl From<TransferError> for CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_import_leaves_nothing_of_what_was_read_of_another_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("export.jsonl");
+        let place = |name: &str| Place { data: folder.path().join(name), redis: None, json: true };
+        place("old").open(true).await.unwrap().close().await.unwrap();
+        Export { file: file.clone(), place: place("old") }.run().await.unwrap();
+        let data = place("new").data;
+        std::fs::create_dir(&data).unwrap();
+        let left = ["projection.db", "projection.db-wal", "projection.db-shm"].map(|name| data.join(name));
+        for path in &left {
+            std::fs::write(path, "of another store").unwrap();
+        }
+        Import { file, place: place("new") }.run().await.unwrap();
+        assert!(left.iter().all(|path| !path.exists()));
+    }
 
     #[test]
     fn of_an_export_whose_store_was_lost_no_file_is_left() {

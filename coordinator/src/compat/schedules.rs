@@ -25,11 +25,9 @@ pub(super) async fn create(State(compat): State<Compat>, asked: Asked) -> Answer
 }
 
 pub(super) async fn one(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
-    let all = Map::from_iter([("hideCompleted".to_owned(), json!(false))]);
-    let listed = compat.tool(&asked, "list-schedules", all).await?;
-    let mut schedules = listed["schedules"].as_array().into_iter().flatten();
-    let found = schedules.find(|schedule| schedule["id"] == json!(id));
-    ok(found.cloned().ok_or_else(|| {
+    let looking = asked.service.schedule(&asked.who, id);
+    let found = compat.like(&asked, "list-schedules", looking).await?;
+    ok(found.ok_or_else(|| {
         Problem::of(Code::NotFound, "Schedule not found; GET /api/scheduled-tasks lists them")
     })?)
 }

@@ -12,7 +12,7 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
-use skein_shared::id::Name;
+use skein_shared::id::{EntityKey, Kind, Name};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -316,6 +316,28 @@ async fn every_route_answers_in_the_seed_s_shape() {
     bed.shows("POST", "/internal/reload-config", lead, none.clone(), 200, &reloaded).await;
     bed.shows("GET", "/api/config", None, none.clone(), 200, &["configs"]).await;
     bed.shows("GET", "/api/repos", None, none, 200, &["repos"]).await;
+}
+
+#[tokio::test]
+async fn a_schedule_is_shown_that_a_list_has_no_room_for() {
+    use skein_shared::schedules::{Command, Create, Schedules};
+
+    let bed = Bed::swarm().await;
+    let schedules = EntityKey::of(Kind::Schedules, &Name::parse("default").unwrap());
+    for number in 0..1000 {
+        let create = Create { interval_ms: Some(60_000), ..Create::new(format!("a{number}"), "sweep") };
+        let (request, command) = (crate::entity::Request::read(), Command::Create(Box::new(create)));
+        bed.node.entities.ask::<Schedules>(&schedules, request, command).await.unwrap();
+    }
+    let last = json!({ "name": "last", "taskTemplate": "sweep", "cronExpression": "0 3 * * *" });
+    let made = bed.is(201, "POST", "/api/schedules", Some(LEAD), last).await;
+    let listed = bed.is(200, "GET", "/api/scheduled-tasks", None, Value::Null).await;
+    let listed = listed["scheduledTasks"].as_array().unwrap();
+    assert!(listed.len() == 1000 && listed.iter().all(|schedule| schedule["id"] != made["id"]));
+    let path = format!("/api/schedules/{}", made["id"].as_str().unwrap());
+    assert_eq!(bed.is(200, "GET", &path, None, Value::Null).await, made);
+    let unknown = format!("/api/schedules/{}", Uuid::from_u128(9));
+    bed.refuses("GET", &unknown, None, Value::Null, 404).await;
 }
 
 #[tokio::test]

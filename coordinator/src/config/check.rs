@@ -37,10 +37,7 @@ pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigErro
     }
     check_store(config, folder)?;
     check_cluster(&config.cluster)?;
-    for issuer in &config.auth.issuer {
-        check_issuer(issuer)
-            .map_err(|problem| ConfigError(format!("auth.issuer `{}`: {problem}", issuer.issuer)))?;
-    }
+    check_issuers(&config.auth.issuer)?;
     check_rates(&config.limits)?;
     check_limits(&config.limits)?;
     check_retention(&config.retention)?;
@@ -363,6 +360,21 @@ fn check_secret(source: &Source) -> Result<(), &'static str> {
     let is_key = secret.len() == 64 && secret.bytes().all(|letter| letter.is_ascii_hexdigit());
     if source.provider == Provider::Discord && !is_key {
         return Err("needs the application's public key from Discord as its secret: 64 hexadecimal digits");
+    }
+    Ok(())
+}
+
+fn check_issuers(issuers: &[Trust]) -> Result<(), ConfigError> {
+    let mut names = HashSet::new();
+    for issuer in issuers {
+        // Its tokens name no section, so the second one would never be looked at.
+        let checked = match names.insert(&issuer.issuer) {
+            true => check_issuer(issuer),
+            false => Err(
+                "it is there twice; give each issuer one section, and tell its people apart by `swarm_claim` and `role_claim`",
+            ),
+        };
+        checked.map_err(|problem| ConfigError(format!("auth.issuer `{}`: {problem}", issuer.issuer)))?;
     }
     Ok(())
 }

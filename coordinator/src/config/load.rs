@@ -328,6 +328,20 @@ mod tests {
     }
 
     #[test]
+    fn an_issuer_has_one_section() {
+        let issuer = |name: &str, audience: &str| {
+            format!(
+                "[[auth.issuer]]\nissuer = \"https://{name}.example\"\naudience = \"{audience}\"\n\
+                 swarm = \"default\"\nrole = \"worker\"\n"
+            )
+        };
+        let two = read(&(issuer("one", "skein") + &issuer("two", "skein"))).unwrap();
+        assert_eq!(two.auth.issuer.len(), 2);
+        let twice = read(&(issuer("one", "skein") + &issuer("one", "other"))).unwrap_err().to_string();
+        assert!(twice.contains("`https://one.example`: it is there twice"), "{twice}");
+    }
+
+    #[test]
     fn a_workspace_needs_its_tokens_where_they_belong_and_never_shows_them() {
         let workspace = |text: &str| read(&format!("[[slack.workspace]]\n{text}"));
         let config = workspace("bot_token = \"xoxb-hush\"\napp_token_file = \"hook.key\"").unwrap();

@@ -351,7 +351,7 @@ pub struct Retention {
     pub events: u64,
     #[serde(with = "humantime_serde")]
     pub events_age: Duration,
-    /// Ended tasks, calls and runs, and the receipts of webhooks.
+    /// Ended tasks, calls and runs. The receipts of webhooks are kept for seven days, whatever it says.
     #[serde(with = "humantime_serde")]
     pub archived: Duration,
     /// Answers kept for a repeated request; never under 15 minutes.

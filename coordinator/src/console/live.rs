@@ -37,6 +37,8 @@ pub(super) fn stream(console: Console, visitor: Visitor, section: &'static Secti
     tokio::spawn(async move {
         let (stop, gone) = (following.console.stop.clone(), listener.clone());
         tokio::select! {
+            // Before the page is told that its log ends with this node: its browser asks again, and another may answer.
+            biased;
             () = stop.cancelled() => {}
             () = gone.closed() => {}
             () = following.run(wants_log, listener) => {}
@@ -105,6 +107,7 @@ impl Following {
             if !self.visitor.still(&self.console).await {
                 break;
             }
+            let part = part?;
             let data = json!({ "lines": part.lines, "note": part.note }).to_string();
             if listener.send(Event::default().event("lines").data(data)).await.is_err() {
                 break;

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::sections::{GROUPS, SECTIONS};
 use super::*;
+use crate::alarms::Kind as Alarm;
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::entity::Request as Asking;
@@ -194,6 +195,19 @@ async fn a_lock_is_shown_with_the_state_of_its_holder() {
     let (_, cell) = shown.text.split_once("data-label=\"Holder is\"").unwrap();
     let (cell, _) = cell.split_once("</td>").unwrap();
     assert!(cell.contains("running"), "{cell}");
+}
+
+/// The node of these tests has its store for itself.
+#[tokio::test]
+async fn what_is_wrong_is_shown_without_a_cluster_too() {
+    let bed = Bed::new();
+    let alarms = &bed.node.entities.shared().alarms;
+    alarms.raise(Alarm::Clock, "store", "the clock goes its own way");
+    let operator = bed.session(Role::Operator).await;
+    for page in ["/console/default", "/console/default/cluster"] {
+        let shown = bed.get(page, &operator).await;
+        assert!(shown.text.contains("the clock goes its own way"), "{page}: {}", shown.text);
+    }
 }
 
 #[tokio::test]

@@ -58,8 +58,10 @@ impl FromRequest<Gateway> for Operator {
         let unknown = |text: &str| Problem::error(StatusCode::UNAUTHORIZED, text);
         let token = bearer(&parts.headers)
             .ok_or_else(|| unknown("send an operator's token as `Authorization: Bearer`"))?;
-        let who = gateway.access.identify(token).await;
-        let who = who.map_err(|refusal| unknown(&refusal.message))?;
+        let who = gateway.access.identify(token).await.map_err(|refusal| match refusal.code {
+            Code::Unauthenticated => unknown(&refusal.message),
+            _ => Problem::from(refusal),
+        })?;
         policy::require(&who, Right::Administer)?;
         if parts.method != Method::GET {
             policy::require_writable(&who)?;

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::auth::Role;
+use crate::auth::issuer::Issuers;
 use crate::auth::token::{Claims, Keys};
 use crate::entity::tests::{Node, node};
 use crate::entity::{Clock, Request as Asking};
@@ -43,10 +44,14 @@ impl Bed {
     }
 
     fn with(gate: Gate) -> Self {
+        Self::trusting(Issuers::default(), gate)
+    }
+
+    fn trusting(issuers: Issuers, gate: Gate) -> Self {
         let (node, keys) = (node(), Keys::ephemeral().unwrap());
         let service = Service::new(node.entities.clone());
         let clock = service.clock().clone();
-        let access = Access::new(keys.clone(), node.entities.clone());
+        let access = Access::new(keys.clone(), node.entities.clone()).trusting(issuers);
         let router = router(service, access, Arc::new(catalogue().unwrap()), gate);
         Self { router, keys, clock, node }
     }

@@ -25,6 +25,8 @@ use crate::slack::Workspaces;
 /// How long a webhook waits for room and its turn while others are written down. Not every sender comes back, so a store
 /// that stands still for a moment must turn nobody away.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The most that the bodies of all may take, bytes: strangers fill it too, and a small machine has to hold it.
+const ROOM: usize = 128 * 1024 * 1024;
 
 /// Where verified events go.
 #[async_trait]
@@ -50,7 +52,7 @@ pub struct Taken {
     /// For a duplicate, that of the first delivery.
     pub receipt: Uuid,
     pub duplicate: bool,
-    /// Waiting instances that it resumes and agents that it starts.
+    /// Waiting instances that it resumes, agents that it starts, and the swarm if it hears it.
     pub matched: usize,
 }
 
@@ -141,13 +143,12 @@ impl Gate {
             secret: source.secret.clone(),
             is_connected: false,
         });
+        let all = limits.webhook_bytes.saturating_mul(limits.webhooks_in_flight);
         Self {
             sources: sources.collect(),
             intake,
             largest: limits.webhook_bytes,
-            room: Semaphore::new(
-                limits.webhook_bytes.saturating_mul(limits.webhooks_in_flight).min(Semaphore::MAX_PERMITS),
-            ),
+            room: Semaphore::new(all.min(ROOM.max(limits.webhook_bytes))),
             turns: Semaphore::new(limits.webhooks_in_flight),
             slack: Workspaces::default(),
         }

@@ -25,8 +25,9 @@ impl Intake for Entities {
         // The triggers tell repeats by the delivery's id; a stored answer would only cost room.
         let command = Command::Deliver { incoming };
         match self.ask::<Triggers>(&key, Request::read(), command).await? {
-            Reply::Delivered { receipt, duplicate, resumed, started } => {
-                Ok(Taken { receipt, duplicate, matched: resumed.len() + started.len() })
+            Reply::Delivered { receipt, duplicate, resumed, started, heard } => {
+                let matched = resumed.len() + started.len() + usize::from(heard);
+                Ok(Taken { receipt, duplicate, matched })
             }
             _ => Err(Refusal::new(Code::Internal, "the triggers did not answer the delivery; report this")),
         }

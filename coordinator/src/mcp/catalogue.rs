@@ -135,6 +135,8 @@ pub struct Tool {
     pub hints: Hints,
     /// Holds its caller until something happens.
     pub waits: bool,
+    /// Calls another tool for its caller.
+    pub hands_on: bool,
     /// Looks through texts, which costs more than other reads.
     pub searches: bool,
     /// One sentence with the words that a user would say.
@@ -193,6 +195,7 @@ impl Tool {
             effect: Effect::Read,
             hints: Hints::default(),
             waits: false,
+            hands_on: false,
             searches: false,
             summary: "",
             details: "",
@@ -214,6 +217,12 @@ impl Tool {
     #[must_use]
     pub fn waiting(mut self) -> Self {
         self.waits = true;
+        self
+    }
+
+    #[must_use]
+    pub fn handing_on(mut self) -> Self {
+        self.hands_on = true;
         self
     }
 

@@ -172,9 +172,9 @@ impl Offer for Product {
 
     fn relisted(&self, caller: Context) -> BoxStream<'static, List> {
         stream::unfold((caller, None), |(caller, seen)| async move {
-            let seen: Vec<Line> = match seen {
+            let seen = match seen {
                 Some(seen) => seen,
-                None => once_it_can_be_said(|| caller.service.lines(&caller.who, None)).await?.0,
+                None => once_it_can_be_said(|| caller.service.outline(&caller.who)).await?,
             };
             loop {
                 let anew = once_it_can_be_said(|| caller.service.lines_anew(&caller.who, &seen, LOOK));

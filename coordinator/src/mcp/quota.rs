@@ -141,10 +141,30 @@ pub struct Seat {
     counts: Arc<Mutex<Counts>>,
     swarm: Name,
     agent: Uuid,
-    /// The instance, if the call may wait.
-    waits: Option<InstanceId>,
+    held: Held,
     /// The tool, if it has limits of its own.
     tool: Option<&'static str>,
+}
+
+/// The place that a call has.
+#[derive(Debug)]
+enum Held {
+    /// Among all calls of its agent.
+    Call,
+    /// Among the waits of this instance.
+    Wait(InstanceId),
+    /// None: the call that it makes for its caller has one.
+    Within,
+}
+
+impl Held {
+    fn by(who: &Principal, tool: &Tool) -> Held {
+        match (tool.hands_on, tool.waits) {
+            (true, _) => Held::Within,
+            (false, true) => Held::Wait(who.instance.clone()),
+            (false, false) => Held::Call,
+        }
+    }
 }
 
 /// The right of a session to watch something; dropping it gives the place back.
@@ -191,8 +211,9 @@ impl Quota {
             self.spend(&mut counts, who, Kind::Tool(tool.name), rate, now)?;
         }
         let own = own.and_then(|own| own.at_a_time).map(|most| (tool.name, most));
-        self.enter(&mut counts, who, tool.waits, own)?;
-        Ok(self.seat(who, tool.waits, own.map(|(name, _)| name)))
+        let held = Held::by(who, tool);
+        self.enter(&mut counts, who, &held, own)?;
+        Ok(self.seat(who, held, own.map(|(name, _)| name)))
     }
 
     /// Lets a look at something pass that is no tool.
@@ -212,7 +233,7 @@ impl Quota {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         self.spend(&mut counts, who, Kind::Read, f64::from(self.limits.reads_per_second), now)?;
         self.sit(&mut counts, who)?;
-        Ok(self.seat(who, true, None))
+        Ok(self.seat(who, Held::Wait(who.instance.clone()), None))
     }
 
     /// Lets a session watch something, which takes no place of a wait.
@@ -233,14 +254,8 @@ impl Quota {
         Ok(Watch { counts: Arc::clone(&self.counts), of })
     }
 
-    fn seat(&self, who: &Principal, waits: bool, tool: Option<&'static str>) -> Seat {
-        Seat {
-            counts: Arc::clone(&self.counts),
-            swarm: who.swarm.clone(),
-            agent: who.agent,
-            waits: waits.then(|| who.instance.clone()),
-            tool,
-        }
+    fn seat(&self, who: &Principal, held: Held, tool: Option<&'static str>) -> Seat {
+        Seat { counts: Arc::clone(&self.counts), swarm: who.swarm.clone(), agent: who.agent, held, tool }
     }
 
     /// Takes all the places that the call needs, or none.
@@ -248,11 +263,11 @@ impl Quota {
         &self,
         counts: &mut Counts,
         who: &Principal,
-        waits: bool,
+        held: &Held,
         own: Option<(&'static str, usize)>,
     ) -> Result<(), Refusal> {
         let key = |tool| (who.swarm.clone(), who.agent, tool);
-        let all = Some((None, self.limits.calls_per_agent)).filter(|_| !waits);
+        let all = Some((None, self.limits.calls_per_agent)).filter(|_| matches!(held, Held::Call));
         let places = all.into_iter().chain(own.map(|(name, most)| (Some(name), most)));
         for (tool, most) in places.clone() {
             let now = counts.under_way.get(&key(tool)).copied().unwrap_or_default();
@@ -264,7 +279,7 @@ impl Quota {
                 return Err(Refusal::new(Code::RateLimited, problem).retry_after(WAIT_AGAIN_MS));
             }
         }
-        if waits {
+        if matches!(held, Held::Wait(_)) {
             self.sit(counts, who)?;
         }
         for (tool, _) in places {
@@ -344,9 +359,10 @@ impl Drop for Seat {
         if self.tool.is_some() {
             leave(self.tool);
         }
-        match &self.waits {
-            None => leave(None),
-            Some(instance) => {
+        match &self.held {
+            Held::Within => {}
+            Held::Call => leave(None),
+            Held::Wait(instance) => {
                 less(&mut counts.waits, (self.swarm.clone(), instance.clone()));
                 counts.open = counts.open.saturating_sub(1);
             }

@@ -7,6 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
 use super::start::{Node, StartError};
+use super::tasks;
 
 /// What a shell adds to the number of the signal that has ended a program.
 const BY_SIGNAL: i32 = 128;
@@ -56,9 +57,7 @@ impl Node {
         supervisor.is_ready();
         tokio::select! {
             _ = signals.come() => {}
-            () = self.runner.stop().cancelled() => {}
-            () = self.tasks.stop().cancelled() => {}
-            () = self.leases.stop().cancelled() => {}
+            () = tasks::one_stops([&self.runner, &self.tasks, &self.pumps, &self.leases]) => {}
         }
         supervisor.is_stopping();
         info!(

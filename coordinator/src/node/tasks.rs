@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::select_all;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
@@ -55,6 +56,12 @@ impl Tasks {
     }
 }
 
+/// Waits until one of these stops: somebody has told it to, or a role of it has failed.
+pub(super) async fn one_stops<const COUNT: usize>(parts: [&Tasks; COUNT]) {
+    let stops = parts.map(|tasks| Box::pin(tasks.stop().cancelled()));
+    select_all(stops).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +77,20 @@ mod tests {
         tasks.spawn("weak", async { Err("no air") });
         tasks.stop().cancelled().await;
         assert_eq!(tasks.finish(Duration::from_secs(5)).await.as_deref(), Some("weak: no air"));
+    }
+
+    #[tokio::test]
+    async fn whichever_part_fails_is_heard_of() {
+        for weak in 0..4 {
+            let parts: [Tasks; 4] = Default::default();
+            let [first, second, third, fourth] = &parts;
+            let mut stops = Box::pin(one_stops([first, second, third, fourth]));
+            assert!(futures::poll!(&mut stops).is_pending());
+            parts[weak].spawn("weak", async { Err("no air") });
+            stops.await;
+            let stopped = parts.iter().filter(|tasks| tasks.stop().is_cancelled()).count();
+            assert!(stopped == 1 && parts[weak].stop().is_cancelled());
+        }
     }
 
     #[tokio::test]

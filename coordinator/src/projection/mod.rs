@@ -146,7 +146,7 @@ impl Projection {
         let runtime = tokio::runtime::Handle::try_current().map_err(|error| explain(error.to_string()))?;
         let connection = match left(path) {
             Some(connection) => connection,
-            None => create(path).map_err(explain)?,
+            None => create(path)?,
         };
         let readers = Readers::open(path, Durability::Disposable, READERS);
         let readers = readers.map_err(|error| explain(sentence(&error)))?;
@@ -393,23 +393,35 @@ fn left(path: &Path) -> Option<Connection> {
     connection::writable(path, Durability::Disposable).ok().filter(origin::is_ours)
 }
 
-/// Makes the file anew.
-fn create(path: &Path) -> Result<Connection, String> {
+/// Removes what an earlier process left, if it did. Nobody may have it open.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove(path: &Path) -> Result<(), ProjectionError> {
     for suffix in ["", "-wal", "-shm"] {
         let mut file = path.as_os_str().to_owned();
         file.push(suffix);
         match std::fs::remove_file(PathBuf::from(file)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.to_string()),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let problem = format!("{}: {error}; see that this user can remove it", path.display());
+                return Err(ProjectionError(problem));
+            }
             _ => {}
         }
     }
+    Ok(())
+}
+
+/// Makes the file anew.
+fn create(path: &Path) -> Result<Connection, ProjectionError> {
+    remove(path)?;
     let connect = || -> rusqlite::Result<Connection> {
         let connection = connection::writable(path, Durability::Disposable)?;
         connection.execute_batch(include_str!("schema.sql"))?;
         tables::make_indexes(&connection)?;
         Ok(connection)
     };
-    connect().map_err(|error| sentence(&error))
+    connect().map_err(|error| ProjectionError(format!("{}: {}", path.display(), sentence(&error))))
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl Runners for Control {
                 () = stop.cancelled() => {
                     Refusal::new(Code::Unavailable, "this coordinator stops; connect anew in a moment")
                 }
-                () = access.end_of(&credential) => {
+                _ = access.end_of(&credential) => {
                     let problem = "the runner's token was revoked or has ended; give it a new one (`skein token issue --role runner`)";
                     Refusal::new(Code::Unauthenticated, problem)
                 }

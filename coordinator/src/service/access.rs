@@ -149,14 +149,15 @@ impl Access {
         }
     }
 
-    /// Returns when a token holds no more, for streams that outlive the look at their beginning.
-    pub async fn end_of(&self, credential: &Credential) {
+    /// Returns when a token holds no more, and with what its holder is refused then: for streams that outlive the look at
+    /// their beginning.
+    pub async fn end_of(&self, credential: &Credential) -> Refusal {
         loop {
             tokio::time::sleep(LOOK).await;
-            let revoked =
-                self.holds(credential).await.is_err_and(|refusal| refusal.code == Code::Unauthenticated);
-            if revoked || credential.in_time(self.now()).is_err() {
-                return;
+            let refused = self.holds(credential).await.err();
+            let revoked = refused.filter(|refusal| refusal.code == Code::Unauthenticated);
+            if let Some(ended) = revoked.or_else(|| credential.in_time(self.now()).err()) {
+                return ended;
             }
         }
     }

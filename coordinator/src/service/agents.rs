@@ -313,7 +313,8 @@ fn contents(body: &Value) -> Option<DeadLetter> {
     let at = Timestamp::parse_iso(body["at"].as_str()?)?;
     let letter = json!({
         "id": field("id"), "class": field("class"), "source": field("source"), "receipt": field("receipt"),
-        "input": field("input"), "reason": field("reason"), "at": at,
+        "input": field("input"), "rerun": body["rerun"].as_u64().unwrap_or_default(),
+        "reason": field("reason"), "at": at,
     });
     serde_json::from_value(letter).ok()
 }

@@ -5,14 +5,16 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::json;
 use skein_shared::agent::{self, Agent, CallView, Command, Reply};
-use skein_shared::id::{EntityKey, Name, derived};
+use skein_shared::id::{EntityKey, Kind, Name, derived};
 use skein_shared::{Code, Refusal};
 use tracing::debug;
 use uuid::Uuid;
 
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
+use crate::projection::{Filter, Query, Test};
 
 impl Service {
     /// Calls another agent. The answer comes by [`Service::check_call`]. A call that is refused is listed among the calls of
@@ -48,15 +50,17 @@ impl Service {
         let Reply::Instance(instance) = self.ask_own(who, inspect(who)).await? else {
             return Err(unexpected("the agent"));
         };
-        let (noted, chain) = (instance.callees.contains(target), instance.chain);
+        let (noted, fades) = (instance.callees.contains(target), instance.is_fading(self.clock().now()));
+        let (chain, depth) = (instance.chain, instance.depth);
         let call = derived(request, "call");
-        let caller = agent::Caller { agent: who.agent_name.clone(), instance: who.instance.clone(), chain };
+        let (agent, instance) = (who.agent_name.clone(), who.instance.clone());
+        let caller = agent::Caller { agent, instance, chain, depth };
         let key = EntityKey::agent(&who.swarm, target);
         let command = Command::Call { call, caller, context, noted };
         let Reply::Call(view) = self.change::<Agent>(&key, request, command).await? else {
             return Err(unexpected("the agent"));
         };
-        if !noted {
+        if !noted || fades {
             // The target tells us as well, but later: a question that follows at once must find it. The call is made,
             // whether it could be noted or not.
             let note = Command::NoteCallee { instance: who.instance.clone(), target: target.clone() };
@@ -100,15 +104,16 @@ impl Service {
             let command = Command::CheckCall { call, instance: who.instance.clone() };
             self.ask::<Agent>(&key, command).await
         };
-        self.first_callee(who, check).await
+        self.first_callee(who, call, check).await
     }
 
-    /// Asks the agents that the caller has called, one after the other, until one of them has the call. One that cannot
-    /// answer hides no call of another; whether the call is with it is not known, so its refusal is the answer if no other
-    /// has it.
+    /// Asks the agents that the caller has called, one after the other, until one of them has the call; at last the one
+    /// whose call the lists have it for. One that cannot answer hides no call of another; whether the call is with it is
+    /// not known, so its refusal is the answer if no other has it.
     async fn first_callee<F>(
         &self,
         who: &Principal,
+        call: Uuid,
         ask: impl Fn(EntityKey) -> F,
     ) -> Result<(EntityKey, CallView), Refusal>
     where
@@ -117,14 +122,35 @@ impl Service {
         let mut unanswered = None;
         for target in self.callees(who).await? {
             let key = EntityKey::agent(&who.swarm, &target);
-            match ask(key.clone()).await {
-                Ok(Reply::Call(view)) => return Ok((key, view)),
-                Ok(_) => return Err(unexpected("the agent")),
-                Err(refusal) if refusal.code == Code::NotFound => {}
+            match had(ask(key.clone()).await) {
+                Ok(Some(view)) => return Ok((key, view)),
+                Ok(None) => {}
                 Err(refusal) => unanswered = unanswered.or(Some(refusal)),
             }
         }
-        Err(unanswered.unwrap_or_else(not_yours))
+        if let Some(refusal) = unanswered {
+            return Err(refusal);
+        }
+        let key = self.listed_callee(who, call).await?.ok_or_else(not_yours)?;
+        let view = had(ask(key.clone()).await)?.ok_or_else(not_yours)?;
+        Ok((key, view))
+    }
+
+    /// The agent at which the caller's instance has a call by the lists. One that was made by hand and silent for long is
+    /// forgotten, with whom it has called, and its calls go on.
+    async fn listed_callee(&self, who: &Principal, call: Uuid) -> Result<Option<EntityKey>, Refusal> {
+        if who.managed {
+            return Ok(None);
+        }
+        let mut query = Query::new(&who.swarm, Kind::Agent, "call");
+        query.filters = vec![
+            Filter::new("callId", Test::Eq(json!(call)))?,
+            Filter::new("callerInstanceId", Test::Eq(json!(who.instance)))?,
+        ];
+        query.limit = 1;
+        let Some(found) = self.entities.look_up(query).await?.pop() else { return Ok(None) };
+        let target = Name::parse(found["targetAgent"].as_str().unwrap_or_default())?;
+        Ok(Some(EntityKey::agent(&who.swarm, &target)))
     }
 
     /// Asks for the results of several calls, as soon as one of them is over, or all, or the patience ends.
@@ -169,7 +195,7 @@ impl Service {
             let command = Command::CancelCall { call, instance: who.instance.clone() };
             self.change::<Agent>(&key, request, command).await
         };
-        self.first_callee(who, cancel).await.map(|(_, view)| view)
+        self.first_callee(who, call, cancel).await.map(|(_, view)| view)
     }
 
     /// Sets the line that people see beside the caller's instance.
@@ -263,6 +289,16 @@ fn is_of_the_rules(code: Code) -> bool {
     matches!(code, SelfCall | Cycle | DepthExceeded | QueueFull | Disabled | NotFound)
 }
 
+/// The call, if the agent that was asked has it.
+fn had(answer: Result<Reply, Refusal>) -> Result<Option<CallView>, Refusal> {
+    match answer {
+        Ok(Reply::Call(view)) => Ok(Some(view)),
+        Ok(_) => Err(unexpected("the agent")),
+        Err(refusal) if refusal.code == Code::NotFound => Ok(None),
+        Err(refusal) => Err(refusal),
+    }
+}
+
 fn not_yours() -> Refusal {
     Refusal::new(
         Code::NotFound,
@@ -276,6 +312,7 @@ pub(super) fn inspect(who: &Principal) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use skein_shared::id::InstanceId;
 
     use super::*;
     use crate::auth::Role;
@@ -307,6 +344,24 @@ mod tests {
         assert!(made.as_ref().is_ok_and(|view| !view.status.is_over()), "{made:?}");
         let noted = service.callees(&boss).await;
         assert!(!noted.as_ref().is_ok_and(|callees| !callees.is_empty()), "the note was to fail: {noted:?}");
+    }
+
+    #[tokio::test]
+    async fn who_was_forgotten_with_whom_it_called_finds_its_call() {
+        let node = node();
+        let (service, boss) = pair(&node).await;
+        let boss = Principal { instance: InstanceId("token-1".to_owned()), ..boss };
+        let (agent_name, instance) = (boss.agent_name.clone(), boss.instance.clone());
+        let caller = agent::Caller { agent: agent_name, instance, chain: Vec::new(), depth: None };
+        let call = Uuid::now_v7();
+        let made = Command::Call { call, caller, context: "go on".to_owned(), noted: true };
+        let smith = EntityKey::agent(&boss.swarm, &Name::parse("smith").unwrap());
+        service.change::<Agent>(&smith, Uuid::now_v7(), made).await.unwrap();
+        assert!(service.callees(&boss).await.unwrap().is_empty(), "nobody has told it");
+        assert_eq!(service.check_call(&boss, call).await.unwrap().call_id, call);
+        let stranger = service.check_call(&agent("boss"), call).await.unwrap_err();
+        assert_eq!(stranger.code, Code::NotFound, "{stranger:?}");
+        assert!(service.cancel_call(&boss, Uuid::now_v7(), call).await.unwrap().status.is_over());
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use skein_shared::id::Kind;
-use skein_shared::{Refusal, uri};
+use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
 use super::Service;
@@ -90,6 +90,9 @@ impl Awaited {
 
 impl Service {
     /// Waits until something happened after the cursor, at most for `patience`.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a cursor that is ahead of everything that has happened.
     pub async fn wait(
         &self,
         who: &Principal,
@@ -97,6 +100,9 @@ impl Service {
         patience: Duration,
     ) -> Result<Changes, Refusal> {
         policy::require(who, Right::Read)?;
+        if let Some(cursor) = awaited.cursor {
+            self.require_reached(cursor).await?;
+        }
         let awaited = Awaited { subjects: self.in_all_spellings(who, &awaited).await?, ..awaited };
         let topics = wake_topics(who, &awaited);
         let position = Mutex::new(awaited.cursor);
@@ -168,6 +174,17 @@ impl Service {
                 return Ok((changed, after));
             }
         }
+    }
+
+    /// A cursor of another store, or of a later state of this one, would hear nothing until as much has happened anew.
+    async fn require_reached(&self, cursor: u64) -> Result<(), Refusal> {
+        if cursor <= self.newest_position().await? {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::InvalidArgument,
+            "cursor: it is ahead of everything that has happened: the store was moved, or an earlier state of it restored; look at the lists, and call without a cursor",
+        ))
     }
 
     /// Everything that was acknowledged before is up to this position, everything later after it.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use skein_shared::Code;
 use skein_shared::ask::LogQuery;
 use skein_shared::id::InstanceId;
+use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ const LOOKS: u32 = 50;
 /// Most lines of one answer.
 pub const PAGE: u32 = 2000;
 
-type Listener = mpsc::Sender<Part>;
+type Listener = mpsc::Sender<Result<Part, Refusal>>;
 
 /// Lines of a run, or something that is said of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,8 @@ pub struct Logs {
 struct Gone;
 
 impl Logs {
-    /// Sends the last lines of each run; with `follow` it goes on with the last run until that has ended.
+    /// Sends the last lines of each run; with `follow` it goes on with the last run until that has ended. Where the node
+    /// stops before, that is said at the end.
     pub async fn run(self, listener: Listener) {
         let stop = self.stop.clone();
         let sending = async {
@@ -61,9 +62,13 @@ impl Logs {
             }
         };
         tokio::select! {
-            () = stop.cancelled() => {}
-            () = listener.closed() => {}
+            biased;
             () = sending => {}
+            () = listener.closed() => {}
+            () = stop.cancelled() => {
+                let problem = "this coordinator is stopping, and what comes after this was not sent; call again";
+                let _ = listener.send(Err(Refusal::new(Code::Unavailable, problem))).await;
+            }
         }
     }
 
@@ -138,5 +143,5 @@ impl Logs {
 
 async fn say(run: &Run, lines: Vec<String>, note: String, listener: &Listener) -> Result<(), Gone> {
     let part = Part { instance: run.instance.clone(), lines, note };
-    listener.send(part).await.map_err(|_| Gone)
+    listener.send(Ok(part)).await.map_err(|_| Gone)
 }

@@ -3,11 +3,12 @@
 
 use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
+use skein_shared::pool::{Command, Pool, Reply};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
-use super::read::task_shape;
-use super::{Service, cursor};
+use super::read::{id_of, task_shape};
+use super::{Service, cursor, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{
     Event, FieldPath, Filter, Freshness, LIMIT, Order, Projection, ProjectionError, Query, Search, Test,
@@ -217,14 +218,30 @@ impl Service {
 
     /// Whether every dependency of a task is completed.
     async fn is_ready(&self, who: &Principal, task: &Value) -> Result<bool, Refusal> {
+        let mut forgotten = false;
         let ids = task["dependsOn"].as_array().into_iter().flatten();
         for id in ids.filter_map(|id| Uuid::try_parse(id.as_str()?).ok()) {
-            let done = self.task(who, id).await?.is_some_and(|task| task["status"] == "completed");
-            if !done {
-                return Ok(false);
+            match self.task(who, id).await? {
+                Some(dependency) if dependency["status"] == "completed" => {}
+                Some(_) => return Ok(false),
+                None => forgotten = true,
             }
         }
-        Ok(true)
+        match id_of(task, "id") {
+            Some(id) if forgotten => self.can_start(who, id).await,
+            _ => Ok(true),
+        }
+    }
+
+    /// The same by the word of the pool, which knows how a dependency has ended whose document is no longer kept. A task
+    /// that it does not know has ended itself.
+    async fn can_start(&self, who: &Principal, task: Uuid) -> Result<bool, Refusal> {
+        match self.ask::<Pool>(&who.entity(Kind::Pool), Command::Inspect { task }).await {
+            Ok(Reply::Task { task, .. }) => Ok(task.unmet.is_empty()),
+            Ok(_) => Err(unexpected("the pool")),
+            Err(refusal) if refusal.code == Code::NotFound => Ok(true),
+            Err(refusal) => Err(refusal),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::lists::List;
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, policy};
+use crate::auth::{Principal, Right, Role, policy};
 pub use crate::projection::Hit;
 use crate::projection::{Seen, Sought};
 
@@ -92,15 +92,8 @@ impl Service {
     pub async fn get_memory(&self, who: &Principal, request: Uuid, memory: Uuid) -> Result<Value, Refusal> {
         policy::require(who, Right::Read)?;
         let key = who.entity(Kind::Memory);
-        let body = self.body(&key, &memory::key(memory)).await?;
         let sees_all = self.caller(who).await?.lead;
-        let body = body.filter(|body| body["id"].is_string() && (sees_all || is_visible(who, body)));
-        let Some(body) = body else {
-            return Err(Refusal::new(
-                Code::NotFound,
-                format!("there is no memory {memory} that you may read; memory-search finds them"),
-            ));
-        };
+        let body = self.visible_memory(who, memory, sees_all).await?;
         // Noting the time of the read is a change, which those who may only look do not make. What was read is read,
         // whether it could be noted or not.
         if policy::may(who, Right::Work)
@@ -110,6 +103,40 @@ impl Service {
             debug!(problem = %problem.message, "when a memory was read is not noted");
         }
         Ok(shape(body))
+    }
+
+    /// Forgets a learning for good. An agent does so with its own ones, the lead and operators with any.
+    ///
+    /// # Errors
+    /// `forbidden` for another agent's; `not_found`, also for private learnings of others.
+    pub async fn forget_memory(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        memory: Uuid,
+    ) -> Result<Value, Refusal> {
+        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        let leads = self.caller(who).await?.lead;
+        let body = self.visible_memory(who, memory, leads).await?;
+        if !leads && body["agentId"] != json!(who.agent) {
+            return Err(Refusal::new(
+                Code::Forbidden,
+                "an agent has its own memories forgotten alone; ask the lead or an operator to have this one forgotten",
+            ));
+        }
+        self.change::<Memory>(&who.entity(Kind::Memory), request, Command::Forget { memory }).await?;
+        Ok(json!({ "forgotten": memory, "name": body["name"] }))
+    }
+
+    async fn visible_memory(&self, who: &Principal, memory: Uuid, sees_all: bool) -> Result<Value, Refusal> {
+        let body = self.body(&who.entity(Kind::Memory), &memory::key(memory)).await?;
+        let body = body.filter(|body| body["id"].is_string() && (sees_all || is_visible(who, body)));
+        body.ok_or_else(|| {
+            Refusal::new(
+                Code::NotFound,
+                format!("there is no memory {memory} that you may read; memory-search finds them"),
+            )
+        })
     }
 
     /// Writes a learning down for an agent, unless it is written down already. Only the lead does.
@@ -185,20 +212,17 @@ fn shape(body: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Role;
     use crate::entity::tests::node;
+    use crate::service::swarm::Introduction;
     use crate::store::memory::Fault;
 
-    #[tokio::test]
-    async fn a_memory_is_read_though_that_cannot_be_noted() {
-        let node = node();
-        let (service, who) = (Service::new(node.entities.clone()), Principal::named("worker", Role::Worker));
-        let learning = Remember {
+    fn learning(agent: Uuid, scope: Scope, content: &str) -> Remember {
+        Remember {
             id: None,
-            agent: Some(who.agent),
-            scope: Scope::Agent,
+            agent: Some(agent),
+            scope,
             name: "bridges".to_owned(),
-            content: "they swing".to_owned(),
+            content: content.to_owned(),
             summary: None,
             source: Source::Manual,
             source_task: None,
@@ -206,8 +230,49 @@ mod tests {
             tags: Vec::new(),
             chunk_index: 0,
             total_chunks: 1,
-        };
-        let memory = service.learn(&who, Uuid::now_v7(), learning).await.unwrap().memory;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_has_its_own_learnings_forgotten_and_the_lead_and_operators_any() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = Principal::named("lead", Role::Lead);
+        let introduction = Introduction { name: "lead".to_owned(), lead: true, ..Introduction::default() };
+        service.join(&lead, Uuid::now_v7(), introduction).await.unwrap();
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named(name, Role::Worker));
+        let (eve, boss) = (Principal::named("eve", Role::Lead), Principal::named("boss", Role::Operator));
+        let observer = Principal::named("ann", Role::Observer);
+        let mut memories = Vec::new();
+        for (scope, content) in [(Scope::Agent, "mine"), (Scope::Swarm, "ours"), (Scope::Agent, "a secret")] {
+            let taught = learning(ann.agent, scope, content);
+            memories.push(service.learn(&ann, Uuid::now_v7(), taught).await.unwrap().memory);
+        }
+        let [own, shared, secret] = memories[..] else { panic!("{memories:?}") };
+        for (who, memory, refused) in [
+            (&bob, own, Some(Code::NotFound)),
+            (&bob, shared, Some(Code::Forbidden)),
+            // A lead's token alone makes no lead.
+            (&eve, shared, Some(Code::Forbidden)),
+            (&observer, own, Some(Code::Forbidden)),
+            (&ann, own, None),
+            (&ann, own, Some(Code::NotFound)),
+            (&lead, shared, None),
+            (&boss, secret, None),
+            (&boss, secret, Some(Code::NotFound)),
+        ] {
+            let forgotten = service.forget_memory(who, Uuid::now_v7(), memory).await;
+            let code = forgotten.err().map(|refusal| refusal.code);
+            assert_eq!(code, refused, "{}, {:?}", who.agent_name, who.role);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_memory_is_read_though_that_cannot_be_noted() {
+        let node = node();
+        let (service, who) = (Service::new(node.entities.clone()), Principal::named("worker", Role::Worker));
+        let taught = learning(who.agent, Scope::Agent, "they swing");
+        let memory = service.learn(&who, Uuid::now_v7(), taught).await.unwrap().memory;
         node.store.contents().faults().push(Fault::Refused);
         let read = service.get_memory(&who, Uuid::now_v7(), memory).await.unwrap();
         assert_eq!(read["content"], "they swing", "{read}");

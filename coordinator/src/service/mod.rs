@@ -233,6 +233,22 @@ impl Service {
     async fn until<T, F, R>(
         &self,
         who: &Principal,
+        topics: BTreeSet<String>,
+        patience: Duration,
+        ask: F,
+    ) -> Result<Option<T>, Refusal>
+    where
+        F: FnMut() -> R,
+        R: Future<Output = Result<Option<T>, Refusal>>,
+    {
+        let _present = self.present(who);
+        self.until_shown(who, topics, patience, ask).await
+    }
+
+    /// The same for what is watched in somebody's name, who may have gone: it says nothing of whether they live.
+    async fn until_shown<T, F, R>(
+        &self,
+        who: &Principal,
         mut topics: BTreeSet<String>,
         patience: Duration,
         mut ask: F,
@@ -242,14 +258,12 @@ impl Service {
         R: Future<Output = Result<Option<T>, Refusal>>,
     {
         let end = Instant::now() + patience;
-        let _present = self.presence.enter(who);
         if who.managed {
             // The end of the run ends its waits.
             topics.insert(who.instance.to_string());
         }
         let mut topics: Vec<_> =
             topics.into_iter().map(|topic| self.entities.hub().subscribe(topic)).collect();
-        self.seen(who);
         loop {
             self.require_live(who).await?;
             if let Some(found) = ask().await? {

@@ -29,7 +29,7 @@ pub(super) struct Presence {
 type Waiting = HashMap<EntityKey, HashMap<(Uuid, InstanceId), usize>>;
 
 /// One open wait. It ends when this is dropped.
-pub(super) struct Present {
+pub struct Present {
     presence: Presence,
     pool: EntityKey,
     who: (Uuid, InstanceId),
@@ -79,6 +79,15 @@ impl Drop for Present {
     }
 }
 
+impl Service {
+    /// Counts a caller as alive until what this gives is dropped.
+    #[must_use]
+    pub fn present(&self, who: &Principal) -> Present {
+        self.seen(who);
+        self.presence.enter(who)
+    }
+}
+
 /// Gives a sign of life for all who wait, again and again, until `stop`.
 pub async fn watch(service: Service, stop: CancellationToken) {
     loop {
@@ -91,15 +100,36 @@ pub async fn watch(service: Service, stop: CancellationToken) {
 
 #[cfg(test)]
 mod tests {
-
     use skein_shared::pool::{self, Pool};
+    use tokio_util::sync::DropGuard;
 
     use super::*;
     use crate::auth::Role;
     use crate::entity::{Clock, Hub, Request};
     use crate::projection::Projection;
+    use crate::service::things::Thing;
     use crate::store::Store;
     use crate::store::memory::Memory;
+
+    struct Bench {
+        service: Service,
+        store: Arc<Memory>,
+        _stops: DropGuard,
+        _folder: tempfile::TempDir,
+    }
+
+    fn bench() -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::start();
+        let store = Arc::new(Memory::new(clock.wall()));
+        let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
+        let entities = Entities::new(store.clone(), projection, clock, Hub::default());
+        let service = Service::new(entities.clone());
+        let stop = CancellationToken::new();
+        tokio::spawn(watch(service.clone(), stop.clone()));
+        tokio::spawn(crate::entity::timers::pump(entities, stop.clone()));
+        Bench { service, store, _stops: stop.drop_guard(), _folder: folder }
+    }
 
     fn worker() -> Principal {
         Principal::named("worker", Role::Worker)
@@ -146,29 +176,41 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_open_wait_keeps_the_lease_for_as_long_as_it_is_open() {
-        let folder = tempfile::tempdir().unwrap();
-        let clock = Clock::start();
-        let store = Arc::new(Memory::new(clock.wall()));
-        let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
-        let entities = Entities::new(store.clone(), projection, clock, Hub::default());
-        let service = Service::new(entities.clone());
-        let stop = CancellationToken::new();
-        tokio::spawn(watch(service.clone(), stop.clone()));
-        tokio::spawn(crate::entity::timers::pump(entities, stop.clone()));
-        let _stops = stop.drop_guard();
-
-        let task = begin(&service).await;
+        let bench = bench();
+        let (service, store) = (&bench.service, &bench.store);
+        let task = begin(service).await;
         let commits = store.load(&worker().entity(Kind::Pool)).await.unwrap().version;
         let present = service.presence.enter(&worker());
         let second = service.presence.enter(&worker());
         drop(second);
         tokio::time::sleep(3 * limits::TASK_LEASE_AGENT).await;
-        assert_eq!(status(&service, task).await, "in_progress");
+        assert_eq!(status(service, task).await, "in_progress");
         let since = store.load(&worker().entity(Kind::Pool)).await.unwrap().version;
         assert!(since.0 - commits.0 <= 3, "{} commits in three lease times", since.0 - commits.0);
         drop(present);
         assert!(service.presence.lock().is_empty());
         tokio::time::sleep(limits::TASK_LEASE_AGENT + 2 * SIGN).await;
-        assert_ne!(status(&service, task).await, "in_progress");
+        assert_ne!(status(service, task).await, "in_progress");
+    }
+
+    /// What a session watches is looked at in its name for as long as the session is there, and nobody may be.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_watched_keeps_no_lease() {
+        const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+        let bench = bench();
+        let task = begin(&bench.service).await;
+        let (service, who, thing) = (bench.service.clone(), worker(), Thing::Task(task));
+        let watching = tokio::spawn(async move {
+            let shown = service.shown_anew(&who, &thing, |_| false, MONTH);
+            let listed = async {
+                let seen = service.outline(&who).await.unwrap();
+                service.lines_anew(&who, &seen, MONTH).await
+            };
+            tokio::join!(shown, listed)
+        });
+        tokio::time::sleep(limits::TASK_LEASE_AGENT + 2 * SIGN).await;
+        assert!(bench.service.presence.lock().is_empty());
+        assert_ne!(status(&bench.service, task).await, "in_progress");
+        assert!(!watching.is_finished(), "it watches still");
     }
 }

@@ -1,10 +1,10 @@
 //! Schedules: tasks that are made at certain times.
 
 use serde_json::Value;
-use skein_shared::Refusal;
 use skein_shared::id::{Kind, Name};
 use skein_shared::schedules::{Command, Create, Reply, Schedules, Update};
 use skein_shared::which::Which;
+use skein_shared::{Refusal, wire};
 use uuid::Uuid;
 
 use super::{Service, unexpected};
@@ -19,6 +19,8 @@ pub struct Wanted {
     pub one_time: Option<bool>,
     /// Leaves out one-time schedules that ran.
     pub hide_completed: bool,
+    /// Those alone that have a next run, the soonest first.
+    pub soonest: bool,
 }
 
 /// What a run by hand makes.
@@ -105,15 +107,25 @@ impl Service {
         }
     }
 
-    /// Schedules by name, and how many more there are than a list shows.
+    /// A schedule, if there is one with the id.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller may look.
+    pub async fn schedule(&self, who: &Principal, schedule: Uuid) -> Result<Option<Value>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let body = self.body(&who.entity(Kind::Schedules), &format!("schedule/{schedule}")).await?;
+        Ok(body.map(|body| wire::shown(body, &[])))
+    }
+
+    /// Schedules by name, or the soonest first, and how many more there are than a list shows.
     pub async fn list_schedules(
         &self,
         who: &Principal,
         wanted: Wanted,
     ) -> Result<(Vec<Value>, usize), Refusal> {
         policy::require(who, Right::Read)?;
-        let Wanted { enabled, name, one_time, hide_completed } = wanted;
-        let command = Command::List { enabled, name, one_time, hide_completed };
+        let Wanted { enabled, name, one_time, hide_completed, soonest } = wanted;
+        let command = Command::List { enabled, name, one_time, hide_completed, soonest };
         match self.ask::<Schedules>(&who.entity(Kind::Schedules), command).await? {
             Reply::List { schedules, left_out } => Ok((schedules, left_out)),
             _ => Err(unexpected("the schedules")),

@@ -10,7 +10,7 @@ use skein_shared::which::Which;
 use uuid::Uuid;
 
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, policy};
+use crate::auth::{Principal, Right, Role, policy};
 
 impl Service {
     /// Makes the caller's service known, or changes it. Says whether it is new.
@@ -32,7 +32,7 @@ impl Service {
         }
     }
 
-    /// Takes the caller's service out of the list.
+    /// Takes a service out of the list: the caller's own, or any if it leads or administers.
     ///
     /// # Errors
     /// `not_found`; `forbidden` for another agent's.
@@ -42,7 +42,9 @@ impl Service {
         request: Uuid,
         which: Which,
     ) -> Result<Value, Refusal> {
-        self.on_own_service(who, request, Command::Unregister { by: who.agent, which }).await
+        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        let lead = self.caller(who).await?.lead;
+        self.on_service(who, request, Command::Unregister { by: who.agent, which, lead }).await
     }
 
     /// Says how the caller's service fares.
@@ -56,7 +58,8 @@ impl Service {
         which: Which,
         health: Health,
     ) -> Result<Value, Refusal> {
-        self.on_own_service(who, request, Command::SetHealth { by: who.agent, which, health }).await
+        policy::require(who, Right::Work)?;
+        self.on_service(who, request, Command::SetHealth { by: who.agent, which, health }).await
     }
 
     /// Services with the names of their agents, the healthiest first, and how many more there are than a list shows.
@@ -86,13 +89,7 @@ impl Service {
         Ok((services, left_out))
     }
 
-    async fn on_own_service(
-        &self,
-        who: &Principal,
-        request: Uuid,
-        command: Command,
-    ) -> Result<Value, Refusal> {
-        policy::require(who, Right::Work)?;
+    async fn on_service(&self, who: &Principal, request: Uuid, command: Command) -> Result<Value, Refusal> {
         match self.change::<Services>(&who.entity(Kind::Services), request, command).await? {
             Reply::Service(service) => Ok(service),
             _ => Err(unexpected("the services")),

@@ -1,11 +1,13 @@
 //! Membership: joining, leaving, and who there is.
 
 use serde_json::{Value, json};
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, derived};
 use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::pool::{Command, Join, MemberView, Pool, Reply};
+use skein_shared::services::{self, Services};
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
+use tracing::debug;
 use uuid::Uuid;
 
 use super::{Service, unexpected};
@@ -58,9 +60,9 @@ impl Service {
     }
 
     /// Takes a member out of the swarm for good. Its tasks and the offers to it go back to the pool, its name is free, and
-    /// so is the lead's place if it led. A run of it goes on and has nothing to report on any more; its locks are that
-    /// run's, and end with it or by their time. Gives who it was, the tasks that went back, and how many messages of its
-    /// inbox it leaves unread: nobody else is given those.
+    /// so is the lead's place if it led; its service is not listed any more. A run of it goes on and has nothing to report
+    /// on any more; its locks are that run's, and end with it or by their time. Gives who it was, the tasks that went back,
+    /// and how many messages of its inbox it leaves unread: nobody else is given those.
     ///
     /// # Errors
     /// `not_found` for who is no member; `forbidden` unless the caller leads or administers, or is the member itself.
@@ -86,11 +88,27 @@ impl Service {
         let known = self.member(who, agent).await?.unwrap_or_default();
         let left = self.change::<Pool>(&who.entity(Kind::Pool), request, Command::Leave { agent }).await;
         match left.map_err(|refusal| no_member(refusal, Code::NotJoined, which))? {
-            Reply::Left { returned } => Ok(json!({
-                "id": agent, "name": known["name"], "isLead": known["isLead"], "returnedTasks": returned,
-                "unreadMessages": self.unread_in_inbox(who, agent).await,
-            })),
+            Reply::Left { returned } => {
+                self.drop_service(who, request, agent).await;
+                Ok(json!({
+                    "id": agent, "name": known["name"], "isLead": known["isLead"], "returnedTasks": returned,
+                    "unreadMessages": self.unread_in_inbox(who, agent).await,
+                }))
+            }
             _ => Err(unexpected("the pool")),
+        }
+    }
+
+    /// Takes out of the list what an agent that left kept for the others. While the services cannot be asked it stays there,
+    /// for the lead to take it out.
+    async fn drop_service(&self, who: &Principal, request: Uuid, agent: Uuid) {
+        let which = Which::Name(agent.to_string());
+        let command = services::Command::Unregister { by: agent, which, lead: false };
+        let request = derived(request, "service");
+        if let Err(refusal) = self.change::<Services>(&who.entity(Kind::Services), request, command).await
+            && refusal.code != Code::NotFound
+        {
+            debug!(problem = %refusal.message, "the service of an agent that left stays in the list");
         }
     }
 
@@ -234,6 +252,19 @@ mod tests {
         let target = Target::Assign { agent: Some(ann.agent) };
         let wanted = Wanted { spec: TaskSpec::new("count"), target, rules: Rules::Plain };
         let sent = service.send_task(&lead, Uuid::now_v7(), wanted).await.unwrap().task;
+        let site = services::Register {
+            agent: ann.agent,
+            script: "serve".to_owned(),
+            url: "http://ann".to_owned(),
+            description: None,
+            health_path: None,
+            cwd: None,
+            interpreter: None,
+            args: None,
+            env: None,
+            metadata: None,
+        };
+        service.register_service(&ann, Uuid::now_v7(), site).await.unwrap();
         let task = Uuid::try_parse(sent["id"].as_str().unwrap()).unwrap();
         let remove =
             async |who: &Principal, which: Which| service.remove_member(who, Uuid::now_v7(), &which).await;
@@ -246,6 +277,8 @@ mod tests {
         let back = service.get_task(&bob, task).await.unwrap();
         assert_eq!((&back["status"], &back["agentId"]), (&json!("unassigned"), &Value::Null));
         assert!(service.me(&ann).await.unwrap().is_none(), "it still counts as a member");
+        let listed = service.list_services(&lead, services::Wanted::default()).await.unwrap().0;
+        assert!(listed.is_empty(), "nobody keeps it any more: {listed:?}");
         for which in [named("ann"), Which::Id(ann.agent)] {
             let again = remove(&lead, which).await.unwrap_err();
             assert_eq!(again.code, Code::NotFound);

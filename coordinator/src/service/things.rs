@@ -15,7 +15,7 @@ use super::instances::Runs;
 use super::lists::{Epics, List, Page};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
-use crate::projection::{LIMIT, Order, Query};
+use crate::projection::{FieldPath, LIMIT, Order, Query, Tally};
 
 /// The scheme of the addresses.
 const SCHEME: &str = "skein";
@@ -137,6 +137,14 @@ pub struct Line {
     pub about: String,
 }
 
+/// What tells the lists of all things from what they were: the first addresses of each sort, and how many there are, for
+/// one that comes or goes behind those changes the count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    first: Vec<String>,
+    counts: Vec<u64>,
+}
+
 impl Service {
     /// Shows what lies at an address.
     ///
@@ -180,7 +188,7 @@ impl Service {
             let now = self.show(who, thing).await?;
             Ok(differs(&now).then_some(now))
         };
-        self.until(who, thing.topics(who), patience, look).await
+        self.until_shown(who, thing.topics(who), patience, look).await
     }
 
     /// A page of what has an address, and where the next one begins: the members come first, then the epics, the most
@@ -223,24 +231,54 @@ impl Service {
         Ok((lines, next))
     }
 
-    /// Waits until the first page of lines is another, at most for `patience`.
+    /// Which lines there are, in short.
     ///
     /// # Errors
-    /// As [`Self::lines`].
+    /// As the lists.
+    pub async fn outline(&self, who: &Principal) -> Result<Outline, Refusal> {
+        policy::require(who, Right::Read)?;
+        let page = Page { limit: Some(SHOWN), cursor: String::new() };
+        let members = self.list_some_members(who, page).await?.rows;
+        let members: Vec<Value> = members.into_iter().map(addressable).collect();
+        let epics = self.some_epics(who, "").await?.rows;
+        let tasks = self.live_tasks(who, Vec::new()).await?;
+        let mut outline = Outline { first: Vec::new(), counts: Vec::new() };
+        for (sort, kind, of, rows) in [
+            (Sort::Agents, Kind::Pool, "member", members),
+            (Sort::Epics, Kind::Epics, "epic", epics),
+            (Sort::Tasks, Kind::Pool, "task", tasks),
+        ] {
+            let addresses = rows.iter().filter_map(|row| Some(sort.address(row[sort.by()].as_str()?)));
+            outline.first.extend(addresses);
+            outline.counts.push(self.count_live(who, kind, of).await?);
+        }
+        Ok(outline)
+    }
+
+    /// How many documents there are of a sort that are not over.
+    async fn count_live(&self, who: &Principal, kind: Kind, of: &str) -> Result<u64, Refusal> {
+        let query = Query { live: Some(true), ..Query::new(&who.swarm, kind, of) };
+        let by = Tally { by: FieldPath::parse("status")?, letters: None };
+        let (counted, _) = self.entities.tally(&who.entity(kind), query, by).await?;
+        Ok(counted.values().sum())
+    }
+
+    /// Waits until there are other lines, at most for `patience`.
+    ///
+    /// # Errors
+    /// As the lists.
     pub async fn lines_anew(
         &self,
         who: &Principal,
-        seen: &[Line],
+        seen: &Outline,
         patience: Duration,
-    ) -> Result<Option<Vec<Line>>, Refusal> {
+    ) -> Result<Option<Outline>, Refusal> {
         let topics = [Sort::Agents, Sort::Epics].into_iter().flat_map(|sort| Thing::All(sort).topics(who));
         let look = || async {
-            let (now, _) = self.lines(who, None).await?;
-            let addresses =
-                |lines: &[Line]| lines.iter().map(|line| line.address.clone()).collect::<Vec<_>>();
-            Ok((addresses(&now) != addresses(seen)).then_some(now))
+            let now = self.outline(who).await?;
+            Ok((now != *seen).then_some(now))
         };
-        self.until(who, topics.collect(), patience, look).await
+        self.until_shown(who, topics.collect(), patience, look).await
     }
 
     /// What the things of a sort are called that begin so, at most a hundred.

@@ -44,12 +44,13 @@ impl Service {
         })?;
         let command = Command::Replay { of: receipt, incoming };
         match self.change::<Triggers>(&who.entity(Kind::Triggers), request, command).await? {
-            Reply::Delivered { receipt: new, resumed, started, .. } => Ok(json!({
+            Reply::Delivered { receipt: new, resumed, started, heard, .. } => Ok(json!({
                 "receipt": new,
                 "replayOf": receipt,
-                "matched": resumed.len() + started.len(),
+                "matched": resumed.len() + started.len() + usize::from(heard),
                 "resumed": resumed,
                 "started": started,
+                "heard": heard,
             })),
             _ => Err(unexpected("the triggers")),
         }

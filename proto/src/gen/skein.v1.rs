@@ -887,6 +887,13 @@ pub struct RemoveMemberRequest {
     pub member: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetMemoryRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub memory: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskRequest {
     #[prost(string, tag = "1")]
     pub swarm: ::prost::alloc::string::String,
@@ -1315,6 +1322,28 @@ pub mod admin_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("skein.v1.Admin", "RemoveMember"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets something that a swarm remembers, for good. The swarm's lead may as well, and whoever's it is.
+        pub async fn forget_memory(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForgetMemoryRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ForgetMemory",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "ForgetMemory"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn show_task(
@@ -1793,6 +1822,11 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::RemoveMemberRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Forgets something that a swarm remembers, for good. The swarm's lead may as well, and whoever's it is.
+        async fn forget_memory(
+            &self,
+            request: tonic::Request<super::ForgetMemoryRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         async fn show_task(
             &self,
             request: tonic::Request<super::TaskRequest>,
@@ -2231,6 +2265,51 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveMemberSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ForgetMemory" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForgetMemorySvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ForgetMemoryRequest>
+                    for ForgetMemorySvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForgetMemoryRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::forget_memory(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForgetMemorySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -345,7 +345,8 @@ mod tests {
     async fn without_docker_a_runner_does_not_start_while_something_of_a_container_is_kept() {
         let root = tempfile::tempdir().unwrap();
         let (folders, _lock) =
-            Folders::open(&root.path().join("data"), Some(&root.path().join("work")), Isolation::None).unwrap();
+            Folders::open(&root.path().join("data"), Some(&root.path().join("work")), Isolation::None)
+                .unwrap();
         let ledger = Ledger::open(&folders.ledger()).unwrap();
         let problem = Failure("Docker does not answer".to_owned());
         let token = Token { epoch: Epoch(1), number: 1 };

@@ -12,11 +12,7 @@ use super::{Credentials, Fields, Reference, variables};
 use crate::container::User;
 
 impl Credentials {
-    fn variables(
-        &self,
-        references: &[Reference],
-        seen: &Path,
-    ) -> Result<BTreeMap<String, String>, String> {
+    fn variables(&self, references: &[Reference], seen: &Path) -> Result<BTreeMap<String, String>, String> {
         let mut variables = BTreeMap::new();
         for reference in references {
             variables.extend(variables::of(reference, &self.read(reference)?, &seen.join(place(reference))));
@@ -141,7 +137,8 @@ mod tests {
     fn the_variables_are_of_what_was_lent_whatever_has_become_of_it_since() {
         let root = tempfile::tempdir().unwrap();
         let credentials = Credentials::new(root.path().join("all"));
-        let references = ["openai_key", "github_token:zoo", "github_token:acme"].map(|name| name.parse().unwrap());
+        let references =
+            ["openai_key", "github_token:zoo", "github_token:acme"].map(|name| name.parse().unwrap());
         for (reference, value) in references.iter().zip(["o", "z", "a"]) {
             credentials.set(reference, "token", &SecretString::from(value)).unwrap();
         }

@@ -383,7 +383,8 @@ mod tests {
         };
         // Whatever is changed of a folder changes that time.
         assert_eq!(about(), about());
-        fs::set_permissions(folders.work("s", "a", user).unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(folders.work("s", "a", user).unwrap(), fs::Permissions::from_mode(0o755))
+            .unwrap();
         about();
     }
 

@@ -216,7 +216,8 @@ mod tests {
         std::fs::write(&log, "one\nlast words").unwrap();
         let follow = |after, over| {
             let query = LogQuery { lines: 10, after: Some(after), ..LogQuery::default() };
-            let Lines { lines, next, .. } = read(&log, &query, over, Look { pattern: None, mask: &mask }).unwrap();
+            let Lines { lines, next, .. } =
+                read(&log, &query, over, Look { pattern: None, mask: &mask }).unwrap();
             (lines, next)
         };
         assert_eq!(follow(0, false), (vec!["one".to_owned()], 4));

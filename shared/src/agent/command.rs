@@ -218,6 +218,16 @@ pub struct Caller {
     pub instance: InstanceId,
     #[serde(default)]
     pub chain: Vec<(Name, InstanceId)>,
+    /// How many of its callers are on top of each other at most, where they are fewer than its chain has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<usize>,
+}
+
+impl Caller {
+    /// How many callers are above it.
+    pub fn depth(&self) -> usize {
+        self.depth.unwrap_or(self.chain.len())
+    }
 }
 
 /// What a runner saw of an instance.

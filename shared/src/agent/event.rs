@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::definition::{Defined, Terms};
 use super::returned::Returned;
-use super::state::{CallRecord, Class, Exit, Instance, Item};
+use super::state::{CallRecord, Class, Exit, Instance, Item, is_zero};
 use super::waits::{Outcome, Party, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
@@ -106,9 +106,12 @@ pub enum Event {
         reason: String,
         at: Timestamp,
     },
+    /// The instance calls the agent; of one that is hand-made that is a sign of life.
     CalleeNoted {
         instance: InstanceId,
         target: Name,
+        #[serde(default)]
+        at: Timestamp,
     },
     StatusSet {
         instance: InstanceId,
@@ -261,6 +264,9 @@ pub struct DeadLetter {
     pub source: String,
     pub receipt: Option<Uuid>,
     pub input: Value,
+    /// How many runs of the same origin came before it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rerun: u32,
     pub reason: String,
     pub at: Timestamp,
 }

@@ -106,7 +106,7 @@ impl Entity for Agent {
     /// A repeated call finds the caller told of the first one, and it may serve others by then than it did.
     fn asked(command: &Command) -> Option<Command> {
         let Command::Call { call, caller, context, .. } = command else { return None };
-        let caller = Caller { chain: Vec::new(), ..caller.clone() };
+        let caller = Caller { chain: Vec::new(), depth: None, ..caller.clone() };
         Some(Command::Call { call: *call, caller, context: context.clone(), noted: false })
     }
 

@@ -16,6 +16,7 @@ use super::waits::WaitRecord;
 use crate::cow_map::CowMap;
 use crate::fence::Token;
 use crate::id::{EntityKey, InstanceId, Name};
+use crate::limits;
 use crate::time::Timestamp;
 
 /// The agent with everything of it that is not over.
@@ -133,6 +134,10 @@ pub struct Instance {
     /// Its callers, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<(Name, InstanceId)>,
+    /// How many of them are on top of each other at most, where some are side by side: whoever serves several calls has
+    /// the callers of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<usize>,
     /// The latest wait, until the next one begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Uuid>,
@@ -287,6 +292,9 @@ pub struct CallRecord {
     /// has them itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<(Name, InstanceId)>,
+    /// How many of these are on top of each other at most, where some are side by side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<usize>,
     /// When it fails for want of an end, or, after its end, when it is forgotten. Waits of the callee move it.
     pub until: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -339,6 +347,7 @@ impl Instance {
             waited_ms: 0,
             call: None,
             chain: Vec::new(),
+            depth: None,
             wait: None,
             returned: None,
             callees: BTreeSet::new(),
@@ -356,6 +365,16 @@ impl Instance {
         let repeats = matches!(item.class, Class::Manual | Class::Schedule);
         let origin = repeats.then(|| Origin { source: item.source.clone(), input: item.input.clone() });
         Self { origin, ..Self::new(item.instance.clone(), item.class, item.at) }
+    }
+
+    /// How many callers are above it by its own start.
+    pub(super) fn depth(&self) -> usize {
+        self.depth.unwrap_or(self.chain.len())
+    }
+
+    /// Whether the last sign of life of a hand-made instance is so old that a call of it is to be written down as one.
+    pub fn is_fading(&self, now: Timestamp) -> bool {
+        self.external && now >= self.since + limits::HAND_MADE_NEWS
     }
 
     /// A slot that it has or bids for: what the agent's scale counts.
@@ -388,6 +407,11 @@ impl CallStatus {
 impl CallRecord {
     pub fn is_over(&self) -> bool {
         self.status.is_over()
+    }
+
+    /// How many callers are above whoever serves it on account of this call; none while that is a run of its own.
+    fn depth(&self) -> usize {
+        self.depth.unwrap_or(self.chain.len())
     }
 }
 
@@ -467,7 +491,14 @@ impl Agent {
             let others: Vec<_> = served.filter(|caller| !shown.chain.contains(caller)).cloned().collect();
             shown.chain.extend(others);
         }
+        shown.depth = Some(self.depth_of(instance)).filter(|depth| *depth != shown.chain.len());
         shown
+    }
+
+    /// How many callers are above an instance: the callers of calls that it serves side by side are not above each other.
+    pub(super) fn depth_of(&self, instance: &Instance) -> usize {
+        let served = self.calls_at(&instance.id).into_iter().filter_map(|call| self.calls.get(&call));
+        served.map(CallRecord::depth).fold(instance.depth(), usize::max)
     }
 
     /// Calls that `instance` serves or will serve, and that are not over.
@@ -487,7 +518,7 @@ pub(super) fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-fn is_zero(number: &u32) -> bool {
+pub(super) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 

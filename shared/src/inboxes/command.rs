@@ -14,12 +14,17 @@ use crate::slack::Said;
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     Deliver(Box<Deliver>),
-    /// A person said something in Slack, and the pool knows nobody who works in that thread. It is for whoever had the
-    /// thread's newest message, else for `otherwise`, else for nobody. `request` is what was said without whom it names.
+    /// A person said something in Slack, and the pool knows nobody who works in that thread. In a thread that an inbox has
+    /// had a message of it is for `lead`, else for `otherwise`, else for nobody. `request` is what was said without whom it
+    /// names.
     Hear {
         said: Said,
         request: String,
         otherwise: Option<Uuid>,
+        /// Who leads now: whoever had the thread's newest message may have left. Pools of an earlier release do not say it,
+        /// and then it is for whoever had that message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lead: Option<Uuid>,
     },
     /// Hands out the agent's oldest unread messages, five at most.
     Take {

@@ -26,7 +26,7 @@ pub(super) fn decide(
 ) -> Result<Decision<Inboxes>, Refusal> {
     match command {
         Command::Deliver(deliver) => state.accept(deliver, ctx),
-        Command::Hear { said, request, otherwise } => state.hear(said, request, *otherwise, ctx),
+        Command::Hear { said, request, otherwise, lead } => state.hear(said, request, *otherwise, *lead, ctx),
         Command::Take { agent, limit } => state.take(*agent, *limit, ctx),
         Command::Respond { agent, message, text } => {
             state.owned(*agent, *message)?;
@@ -85,11 +85,13 @@ impl Slack {
 }
 
 impl Inboxes {
+    /// Leads alone read their inboxes, so a thread goes on with whoever leads now.
     fn hear(
         &self,
         said: &Said,
         request: &str,
         otherwise: Option<Uuid>,
+        lead: Option<Uuid>,
         ctx: &mut Ctx,
     ) -> Result<Decision<Self>, Refusal> {
         let slack = Slack {
@@ -98,7 +100,8 @@ impl Inboxes {
             user_id: Some(said.user.clone()),
             matched_text: None,
         };
-        let owner = slack.thread().and_then(|digest| self.threads.get(&digest)).map(|owner| owner.agent);
+        let owner = slack.thread().and_then(|digest| self.threads.get(&digest));
+        let owner = owner.map(|owner| lead.unwrap_or(owner.agent));
         let Some(agent) = owner.or(otherwise) else { return Ok(Decision::reply(Reply::Done)) };
         let content = request.to_owned();
         let dedupe = Some(said.key());

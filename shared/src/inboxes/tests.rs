@@ -111,8 +111,12 @@ fn said(ts: &str, thread: &str) -> Said {
 }
 
 fn hear(bench: &mut Bench<Inboxes>, said: Said, otherwise: Option<Uuid>) -> Reply {
+    hear_under(bench, None, said, otherwise)
+}
+
+fn hear_under(bench: &mut Bench<Inboxes>, lead: Option<Uuid>, said: Said, otherwise: Option<Uuid>) -> Reply {
     let request = said.request();
-    bench.run(Command::Hear { said, request, otherwise }).unwrap()
+    bench.run(Command::Hear { said, request, otherwise, lead }).unwrap()
 }
 
 #[test]
@@ -134,6 +138,19 @@ fn what_is_said_in_a_thread_is_for_whoever_had_its_newest_message() {
     assert_eq!(hear(&mut bench, said("4.0", "9.0"), None), Reply::Done, "another thread");
     bench.advance(Duration::from_secs(7 * 86_400));
     assert_eq!(hear(&mut bench, said("5.0", "1.0"), None), Reply::Done, "forgotten after a week");
+}
+
+#[test]
+fn a_thread_goes_on_with_whoever_leads_now() {
+    let mut bench = bench();
+    hear_under(&mut bench, Some(LEAD), said("2.0", "1.0"), Some(LEAD));
+    assert_eq!(take(&mut bench, LEAD).len(), 1);
+    bench.restart();
+    hear_under(&mut bench, Some(OTHER), said("3.0", "1.0"), Some(OTHER));
+    hear_under(&mut bench, Some(OTHER), said("4.0", "1.0"), None);
+    assert_eq!((take(&mut bench, OTHER).len(), take(&mut bench, LEAD).len()), (2, 0));
+    let elsewhere = hear_under(&mut bench, Some(OTHER), said("5.0", "9.0"), None);
+    assert_eq!(elsewhere, Reply::Done, "another thread");
 }
 
 #[test]

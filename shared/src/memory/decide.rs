@@ -65,7 +65,7 @@ impl Memory {
         self.passing.first().copied().ok_or_else(|| {
             Refusal::new(
                 Code::NoCapacity,
-                format!("the swarm remembers {LEARNINGS} things, the most it may, and none that may be forgotten for another; index fewer files"),
+                format!("the swarm remembers {LEARNINGS} things, the most it may, and none that may be forgotten for another; index fewer files, or have something forgotten by `skein memory forget`"),
             )
         })
     }

@@ -70,6 +70,10 @@ pub enum Command {
     Find {
         name: String,
     },
+    /// A task that has not ended, as the pool knows it.
+    Inspect {
+        task: Uuid,
+    },
     /// Asks for work. The pool answers what there is now; waiting is the caller's business.
     Poll {
         agent: Uuid,

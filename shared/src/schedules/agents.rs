@@ -65,6 +65,7 @@ impl Schedules {
             message: message.chars().take(ERROR).collect(),
             enabled: schedule.enabled,
             next: schedule.next_run,
+            by_hand: false,
         };
         Decision::new(Reply::Done, vec![event])
     }

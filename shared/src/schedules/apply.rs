@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::command::Command;
+use super::effects::BY_HAND;
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use super::{Reply, decide};
@@ -54,7 +55,8 @@ impl Entity for Schedules {
         }
         let pool::Command::Create(create) = command.read().ok()? else { return None };
         let schedule = create.spec.schedule?;
-        Some(Command::RunFailed { schedule, message: refusal.message.clone() })
+        let by_hand = create.spec.tags.last().is_some_and(|tag| tag == BY_HAND);
+        Some(Command::RunFailed { schedule, message: refusal.message.clone(), by_hand })
     }
 
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
@@ -73,8 +75,11 @@ impl Entity for Schedules {
             Event::Ran { schedule, at, .. } => {
                 self.change(*schedule, changes, |schedule| schedule.run(*at));
             }
-            Event::Failed { schedule, at, message, enabled, next } => {
-                self.change(*schedule, changes, |schedule| schedule.fail(*at, message, *enabled, *next));
+            Event::Failed { schedule, at, message, enabled, next, by_hand } => {
+                self.change(*schedule, changes, |schedule| {
+                    schedule.errors = schedule.errors.saturating_add(u32::from(!by_hand));
+                    schedule.fail(*at, message, *enabled, *next);
+                });
             }
             Event::ClockBehind { look_again } => {
                 self.look_again = *look_again;
@@ -183,7 +188,6 @@ impl Schedule {
     }
 
     fn fail(&mut self, at: Timestamp, message: &str, enabled: bool, next: Option<Timestamp>) {
-        self.errors = self.errors.saturating_add(1);
         self.refused = true;
         self.last_error_at = Some(at);
         self.last_error = Some(message.to_owned());

@@ -39,6 +39,9 @@ pub enum Command {
         one_time: Option<bool>,
         /// Leaves out one-time schedules that ran.
         hide_completed: bool,
+        /// Those alone that have a next run, the soonest first.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        soonest: bool,
     },
     /// The definition of an agent says when it runs, or that it runs at no certain times.
     Follow {
@@ -52,6 +55,9 @@ pub enum Command {
     RunFailed {
         schedule: Uuid,
         message: String,
+        /// Somebody had run it by hand: that says nothing of its usual times.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_hand: bool,
     },
     /// An agent refused the run of an occurrence.
     RunRefused {
@@ -221,7 +227,7 @@ pub enum Reply {
         name: String,
     },
     List {
-        /// By name.
+        /// By name, or the soonest first.
         schedules: Vec<Value>,
         /// Others that were asked for, more than a list shows.
         left_out: usize,

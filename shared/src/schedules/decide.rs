@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::command::{Command, Create, Reply, Update};
-use super::effects::{manual_task_id, occurrence, task_id};
+use super::effects::{BY_HAND, manual_task_id, occurrence, task_id};
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use crate::caller::Caller;
@@ -71,11 +71,13 @@ pub(super) fn decide(
             state.update(&update, ctx)
         }
         Command::RunNow { which, by } => state.run_now(which, *by, ctx),
-        Command::List { enabled, name, one_time, hide_completed } => {
-            Ok(state.list(*enabled, name.as_deref(), *one_time, *hide_completed))
+        Command::List { enabled, name, one_time, hide_completed, soonest } => {
+            Ok(state.list(*enabled, name.as_deref(), *one_time, *hide_completed, *soonest))
         }
         Command::Follow { agent, cron, zone } => state.follow(agent, cron.as_deref(), zone, ctx),
-        Command::RunFailed { schedule, message } => Ok(state.run_failed(*schedule, message, ctx)),
+        Command::RunFailed { schedule, message, by_hand } => {
+            Ok(state.run_failed(*schedule, message, *by_hand, ctx))
+        }
         Command::RunRefused { agent, message } => Ok(state.run_refused(agent, message, ctx)),
         Command::Tick => Ok(state.tick_due(ctx)),
     }
@@ -107,6 +109,7 @@ impl Schedules {
 
     fn create(&self, create: &Create, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         let moment = timing(create, ctx.wall)?;
+        template(Some(&create.task))?;
         let schedule = Schedule { moment, ..Schedule::new(ctx.id(), create.clone(), ctx.wall) };
         self.add(schedule, ctx.wall)
     }
@@ -198,7 +201,7 @@ impl Schedules {
             ));
         }
         let task = manual_task_id(schedule.id, ctx.request);
-        let effect = occurrence(schedule, task, Some("manual-run"), &self.swarm);
+        let effect = occurrence(schedule, task, Some(BY_HAND), &self.swarm);
         let mut after = schedule.clone();
         after.last_run = Some(ctx.wall);
         if after.one_time {
@@ -217,6 +220,7 @@ impl Schedules {
         name: Option<&str>,
         one_time: Option<bool>,
         hide_completed: bool,
+        soonest: bool,
     ) -> Decision<Self> {
         let wanted = |schedule: &&Schedule| {
             enabled.is_none_or(|enabled| enabled == schedule.enabled)
@@ -224,25 +228,28 @@ impl Schedules {
                 && one_time.is_none_or(|one_time| one_time == schedule.one_time)
                 && !(hide_completed && schedule.is_done())
         };
-        let by_name = self.ids.values().filter_map(|id| self.schedules.get(id));
-        let mut found = by_name.filter(wanted);
+        let by_time = self.wakes.iter().map(|(_, id)| id).filter(|_| soonest);
+        let by_name = self.ids.values().filter(|_| !soonest);
+        let mut found = by_time.chain(by_name).filter_map(|id| self.schedules.get(id)).filter(wanted);
         let schedules = found.by_ref().take(LISTED).map(Schedule::view).collect();
         Decision::reply(Reply::List { schedules, left_out: found.count() })
     }
 
-    /// A refusal may arrive after the schedule is gone; then nothing is left to do.
-    fn run_failed(&self, schedule: Uuid, message: &str, ctx: &Ctx) -> Decision<Self> {
+    /// A refusal may arrive after the schedule is gone; then nothing is left to do. That of a run by hand leaves the usual
+    /// times as they are.
+    fn run_failed(&self, schedule: Uuid, message: &str, by_hand: bool, ctx: &Ctx) -> Decision<Self> {
         let Some(schedule) = self.schedules.get(&schedule) else { return Decision::reply(Reply::Done) };
-        let errors = schedule.errors.saturating_add(1);
-        let enabled = schedule.enabled && !schedule.one_time && errors < ERRORS_MAX;
-        let rest = BACK_OFF[(errors as usize - 1).min(BACK_OFF.len() - 1)];
-        let again = schedule.first_open(ctx.wall, |after| Some(after + rest));
+        let (enabled, next) = match by_hand {
+            true => (schedule.enabled, schedule.next_run),
+            false => after_refusal(schedule, ctx.wall),
+        };
         let event = Event::Failed {
             schedule: schedule.id,
             at: ctx.wall,
             message: message.chars().take(ERROR).collect(),
             enabled,
-            next: again.filter(|_| enabled),
+            next,
+            by_hand,
         };
         Decision::new(Reply::Done, vec![event])
     }
@@ -298,10 +305,20 @@ fn following(schedule: &Schedule, nominal: Timestamp, at: Timestamp) -> (Option<
         Ok(next) => (next, None),
         Err(refusal) => {
             let message = refusal.message.chars().take(ERROR).collect();
-            let failed = Event::Failed { schedule: schedule.id, at, message, enabled: false, next: None };
+            let (schedule, enabled, next) = (schedule.id, false, None);
+            let failed = Event::Failed { schedule, at, message, enabled, next, by_hand: false };
             (None, Some(failed))
         }
     }
+}
+
+/// Whether a schedule goes on after an occurrence of it was refused, and when it tries again.
+fn after_refusal(schedule: &Schedule, wall: Timestamp) -> (bool, Option<Timestamp>) {
+    let errors = schedule.errors.saturating_add(1);
+    let enabled = schedule.enabled && !schedule.one_time && errors < ERRORS_MAX;
+    let rest = BACK_OFF[(errors as usize - 1).min(BACK_OFF.len() - 1)];
+    let again = schedule.first_open(wall, |after| Some(after + rest));
+    (enabled, again.filter(|_| enabled))
 }
 
 /// What a tick writes of a schedule that it fires or plans anew: its text stands in the head and in the body of its document,
@@ -360,6 +377,17 @@ fn interval(given: Option<u64>) -> Result<(), Refusal> {
     Err(Refusal::new(Code::InvalidArgument, problem))
 }
 
+/// A text that somebody gives for the tasks: the pool refuses a blank one. Stored ones may be blank: they were taken before
+/// that was looked at.
+fn template(given: Option<&str>) -> Result<(), Refusal> {
+    if given.is_none_or(|given| !given.trim().is_empty()) {
+        return Ok(());
+    }
+    let problem =
+        "taskTemplate: it is blank, and the pool takes no task without words; say what is to be done";
+    Err(Refusal::new(Code::InvalidArgument, problem))
+}
+
 /// Checks everything that does not depend on other schedules.
 pub(super) fn check(schedule: &Schedule) -> Result<(), Refusal> {
     wire::length("name", &schedule.name, 1, NAME)?;
@@ -397,6 +425,7 @@ fn changed(before: &Schedule, update: &Update, wall: Timestamp) -> Result<Schedu
         ));
     }
     interval(update.interval_ms)?;
+    template(update.task.as_deref())?;
     if !before.one_time && update.run_at.is_some() {
         return Err(Refusal::new(
             Code::InvalidArgument,

@@ -11,6 +11,9 @@ use crate::pool::{self, Create, Fact, Pool, Rules, Source, Target, TaskSpec};
 use crate::time::Timestamp;
 use crate::wire;
 
+/// The tag of the task of a run by hand, which stands last.
+pub(super) const BY_HAND: &str = "manual-run";
+
 /// What comes of an occurrence: a run of the agent whose definition has the times, or else a task.
 pub(super) fn occurrence(schedule: &Schedule, id: Uuid, extra_tag: Option<&str>, swarm: &Name) -> Effect {
     let Some(agent) = &schedule.runs else {

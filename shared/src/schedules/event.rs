@@ -45,6 +45,9 @@ pub enum Event {
         message: String,
         enabled: bool,
         next: Option<Timestamp>,
+        /// Somebody had run it by hand: it does not count among the refusals in a row.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_hand: bool,
     },
     /// The wall clock stands behind the entity's time: nothing is due yet.
     ClockBehind {

@@ -83,6 +83,7 @@ fn arguments_are_checked() {
         (cron(&"x".repeat(101), "@daily"), Code::TooLarge),
         (cron("x", "* * *"), Code::InvalidArgument),
         (Create { task: String::new(), ..cron("x", "@daily") }, Code::InvalidArgument),
+        (Create { task: " \n".into(), ..cron("x", "@daily") }, Code::InvalidArgument),
         (Create { delay_ms: Some(1), ..cron("x", "@daily") }, Code::InvalidArgument),
         (Create { cron: Some("@daily".into()), ..once("x", 5) }, Code::InvalidArgument),
         (Create { delay_ms: None, ..once("x", 5) }, Code::InvalidArgument),
@@ -97,6 +98,11 @@ fn arguments_are_checked() {
         let shown = format!("{bad:?}");
         assert_eq!(create(&mut bench, bad).unwrap_err().code, code, "{shown}");
     }
+    let blank = Update { task: Some("\t".into()), ..Update::new(named("taken"), LEAD) };
+    assert_eq!(update(&mut bench, blank).unwrap_err().code, Code::InvalidArgument);
+    // One from before that was looked at is still to be switched off.
+    bench.entity.insert(Schedule { task: " ".into(), ..get(&bench, "taken") });
+    bench.run(Command::SetEnabled { which: named("taken"), by: LEAD, enabled: false }).unwrap();
 }
 
 #[test]
@@ -152,7 +158,13 @@ fn a_one_time_schedule_is_consumed() {
             .code,
         Code::WrongState
     );
-    let list = |hide_completed| Command::List { enabled: None, name: None, one_time: None, hide_completed };
+    let list = |hide_completed| Command::List {
+        enabled: None,
+        name: None,
+        one_time: None,
+        hide_completed,
+        soonest: false,
+    };
     assert_eq!(bench.run(list(true)).unwrap(), Reply::List { schedules: vec![], left_out: 0 });
     assert!(matches!(bench.run(list(false)).unwrap(), Reply::List { schedules, .. } if schedules.len() == 1));
 }
@@ -195,20 +207,21 @@ fn refusals_back_off_and_disable() {
     let id = get(&bench, "bad").id;
     for minutes in [1, 5, 15, 30] {
         let before = bench.now;
-        bench.run(Command::RunFailed { schedule: id, message: "e".repeat(600) }).unwrap();
+        bench.run(Command::RunFailed { schedule: id, message: "e".repeat(600), by_hand: false }).unwrap();
         let schedule = get(&bench, "bad");
         assert_eq!(schedule.next_run, Some(before + minutes * MINUTE));
         assert_eq!(schedule.last_error.as_ref().unwrap().len(), 500);
         bench.advance(schedule.next_run.unwrap().since(bench.now));
     }
-    bench.run(Command::RunFailed { schedule: id, message: "e".into() }).unwrap();
+    bench.run(Command::RunFailed { schedule: id, message: "e".into(), by_hand: false }).unwrap();
     assert!(!get(&bench, "bad").enabled);
     assert_eq!(get(&bench, "bad").errors, 5);
 
     create(&mut bench, once("once", 5000)).unwrap();
-    bench.run(Command::RunFailed { schedule: get(&bench, "once").id, message: "e".into() }).unwrap();
+    let once = get(&bench, "once").id;
+    bench.run(Command::RunFailed { schedule: once, message: "e".into(), by_hand: false }).unwrap();
     assert!(!get(&bench, "once").enabled);
-    let gone = Command::RunFailed { schedule: Uuid::nil(), message: "e".into() };
+    let gone = Command::RunFailed { schedule: Uuid::nil(), message: "e".into(), by_hand: false };
     assert_eq!(bench.run(gone).unwrap(), Reply::Done);
 }
 
@@ -216,7 +229,8 @@ fn refusals_back_off_and_disable() {
 fn a_success_resets_the_errors() {
     let mut bench = bench();
     create(&mut bench, Create { interval_ms: Some(60_000), ..Create::new("i", "t") }).unwrap();
-    bench.run(Command::RunFailed { schedule: get(&bench, "i").id, message: "no".into() }).unwrap();
+    let id = get(&bench, "i").id;
+    bench.run(Command::RunFailed { schedule: id, message: "no".into(), by_hand: false }).unwrap();
     bench.advance(MINUTE);
     assert_eq!(get(&bench, "i").errors, 1, "this occurrence may still be refused");
     bench.advance(MINUTE);
@@ -337,6 +351,30 @@ fn an_agent_that_refuses_its_run_leaves_word_and_keeps_its_times() {
 }
 
 #[test]
+fn a_run_by_hand_that_the_pool_refuses_leaves_word_and_keeps_the_times() {
+    fn refuse_last(bench: &mut Bench<Schedules>) {
+        let Some(Effect::Entity { key, command }) = bench.effects.last().cloned() else { panic!("a task") };
+        let refusal = Refusal::new(Code::QueueFull, "there is no room");
+        bench.run(Schedules::refused(&key, &command, &refusal).unwrap()).unwrap();
+    }
+    let mut bench = bench();
+    create(&mut bench, cron("hourly", "@hourly")).unwrap();
+    let before = get(&bench, "hourly");
+    for _ in 0..10 {
+        bench.run(Command::RunNow { which: named("hourly"), by: LEAD }).unwrap();
+        refuse_last(&mut bench);
+    }
+    let after = get(&bench, "hourly");
+    assert_eq!((after.enabled, after.next_run), (true, before.next_run));
+    assert_eq!(after.last_error.as_deref(), Some("there is no room"));
+    bench.advance(before.next_run.unwrap().since(bench.now));
+    refuse_last(&mut bench);
+    let rests = get(&bench, "hourly");
+    assert_eq!((rests.enabled, rests.errors), (true, 1), "its occurrences alone are counted");
+    assert_eq!(rests.next_run, Some(bench.now + MINUTE));
+}
+
+#[test]
 fn a_schedule_of_a_definition_is_only_switched_on_and_off() {
     let mut bench = bench();
     follow(&mut bench, Some("* * * * *")).unwrap();
@@ -385,7 +423,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         name().prop_map(|name| Step::Run(Command::RunNow { which: named(name), by: LEAD })),
         (0u128..4).prop_map(|n| Step::Run(Command::RunFailed {
             schedule: Uuid::from_u128(n),
-            message: "no".into()
+            message: "no".into(),
+            by_hand: n % 2 == 0,
         })),
         Just(Step::Run(Command::Tick)),
         prop_oneof![6 => 0u64..300_000, 1 => 0u64..900_000_000].prop_map(Step::Advance),

@@ -60,6 +60,12 @@ impl Entity for Services {
         Command::Tick
     }
 
+    /// Who leads may have changed between two tries of one request.
+    fn asked(command: &Command) -> Option<Command> {
+        let Command::Unregister { by, which, .. } = command else { return None };
+        Some(Command::Unregister { by: *by, which: which.clone(), lead: false })
+    }
+
     fn subject(event: &Event) -> Option<String> {
         let (Event::ServiceRegistered { service } | Event::ServiceChanged { service }) = event else {
             let (Event::ServiceUnregistered { service } | Event::ServiceHealth { service, .. }) = event

@@ -13,10 +13,13 @@ use crate::which::Which;
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     Register(Box<Register>),
-    /// Only the service's agent may.
+    /// The service's agent may, and the lead: an agent that left takes nothing out any more.
     Unregister {
         by: Uuid,
         which: Which,
+        /// Whether `by` leads, or administers; the service has looked.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lead: bool,
     },
     /// Only the service's agent may: a service says itself how it fares.
     SetHealth {

@@ -31,8 +31,8 @@ pub(super) fn decide(
 ) -> Result<Decision<Services>, Refusal> {
     match command {
         Command::Register(register) => state.register(register, ctx),
-        Command::Unregister { by, which } => {
-            let service = state.own(*by, which)?;
+        Command::Unregister { by, which, lead } => {
+            let service = state.own(*by, *lead, which)?;
             let event = Event::ServiceUnregistered { service: service.id };
             Ok(Decision::new(Reply::Service(service.view()), vec![event]))
         }
@@ -104,7 +104,7 @@ impl Services {
         health: Health,
         ctx: &Ctx,
     ) -> Result<Decision<Self>, Refusal> {
-        let service = self.own(by, which)?;
+        let service = self.own(by, false, which)?;
         if service.health == health {
             return Ok(Decision::reply(Reply::Service(service.view())));
         }
@@ -113,8 +113,9 @@ impl Services {
         Ok(Decision::new(Reply::Service(after.view()), vec![event]))
     }
 
-    /// A service that the caller keeps: of its own ones the name, or the label in the metadata, is enough.
-    fn own(&self, by: Uuid, which: &Which) -> Result<&Service, Refusal> {
+    /// A service that the caller keeps, or any for the `lead`: of its own ones the name, or the label in the metadata, is
+    /// enough.
+    fn own(&self, by: Uuid, lead: bool, which: &Which) -> Result<&Service, Refusal> {
         let found = match which {
             Which::Id(id) => self.services.get(id),
             Which::Name(name) => {
@@ -127,12 +128,12 @@ impl Services {
                 format!("there is no service `{which}` of yours; list-services shows those there are");
             return Err(Refusal::new(Code::NotFound, sentence));
         };
-        if found.agent == by {
+        if lead || found.agent == by {
             return Ok(found);
         }
         Err(Refusal::new(
             Code::Forbidden,
-            "only the agent that keeps a service may change it; ask that agent",
+            "only the agent that keeps a service may change it, and the lead take it out of the list; ask one of them",
         ))
     }
 

@@ -90,7 +90,7 @@ fn only_its_agent_changes_a_service() {
     let metadata = Some(json!({"label": "site"}).as_object().unwrap().clone());
     let (service, _) = register(&mut bench, Register { metadata, ..web(1) }).unwrap();
     let id = Which::Id(service["id"].as_str().unwrap().parse().unwrap());
-    let end = |by| Command::Unregister { by: agent(by), which: id.clone() };
+    let end = |by| Command::Unregister { by: agent(by), which: id.clone(), lead: false };
     assert_eq!(bench.run(end(2)).unwrap_err().code, Code::Forbidden);
     // A name is looked for among the caller's own.
     assert_eq!(set(&mut bench, 2, "site", Health::Stopped).unwrap_err().code, Code::NotFound);
@@ -99,6 +99,16 @@ fn only_its_agent_changes_a_service() {
     assert_eq!(bench.events.len(), 2, "what changes nothing is no event");
     bench.run(end(1)).unwrap();
     assert_eq!(bench.run(end(1)).unwrap_err().code, Code::NotFound);
+    assert!(list(&mut bench, Wanted::default()).is_empty());
+}
+
+#[test]
+fn the_lead_takes_a_service_out_whose_agent_is_gone() {
+    let mut bench = bench();
+    let (service, _) = register(&mut bench, web(1)).unwrap();
+    let id = Which::Id(service["id"].as_str().unwrap().parse().unwrap());
+    let end = Command::Unregister { by: agent(2), which: id, lead: true };
+    assert_eq!(bench.run(end).unwrap(), Reply::Service(service));
     assert!(list(&mut bench, Wanted::default()).is_empty());
 }
 
@@ -182,7 +192,7 @@ proptest! {
             let which = Which::Name(if label { "same".to_owned() } else { agent(number).to_string() });
             let command = match what {
                 0 => Command::Register(Box::new(Register { metadata, ..web(number) })),
-                1 => Command::Unregister { by: agent(number), which },
+                1 => Command::Unregister { by: agent(number), which, lead: false },
                 2 => Command::SetHealth { by: agent(number), which, health: Health::Healthy },
                 _ => Command::List(Wanted::default()),
             };

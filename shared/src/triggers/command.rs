@@ -150,6 +150,9 @@ pub enum Reply {
         resumed: Vec<Resumption>,
         /// Agents whose subscription starts a run.
         started: Vec<Name>,
+        /// The swarm hears of it, for none of its agents had asked for it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        heard: bool,
     },
     Registered {
         wait: Uuid,

@@ -326,9 +326,10 @@ impl Triggers {
 
 fn duplicate(receipt: Uuid) -> Decision<Triggers> {
     let (resumed, started) = (Vec::new(), Vec::new());
-    Decision::reply(Reply::Delivered { receipt, duplicate: true, resumed, started })
+    Decision::reply(Reply::Delivered { receipt, duplicate: true, resumed, started, heard: false })
 }
 
 fn delivered(receipt: Uuid, outcome: Outcome) -> Reply {
-    Reply::Delivered { receipt, duplicate: false, resumed: outcome.resumed, started: outcome.started }
+    let Outcome { resumed, started, heard, .. } = outcome;
+    Reply::Delivered { receipt, duplicate: false, resumed, started, heard }
 }

@@ -80,8 +80,9 @@ impl Agent {
         let Reply::Instance(known) = self.ask(&self.key(), Request::read(), inspect).await? else {
             bail!("the caller is unknown");
         };
-        let (noted, chain) = (known.callees.contains(&callee.name), known.chain);
-        let caller = Caller { agent: self.name.clone(), instance: instance.clone(), chain };
+        let noted = known.callees.contains(&callee.name);
+        let (chain, depth) = (known.chain, known.depth);
+        let caller = Caller { agent: self.name.clone(), instance: instance.clone(), chain, depth };
         let there = callee.key();
         let ask = Command::Call { call, caller, context: PAYLOAD.to_owned(), noted };
         self.ask(&there, once(), ask).await?;

@@ -191,10 +191,11 @@ impl Calls {
 
     fn call(&self, state: &mut State, from: usize, id: &InstanceId, target: usize, action: &str) {
         let Some(caller) = state.instance(from, id) else { return };
-        let chain = if self.variant == Variant::NoChain { Vec::new() } else { caller.chain };
+        let bare = self.variant == Variant::NoChain;
+        let (chain, depth) = if bare { (Vec::new(), None) } else { (caller.chain, caller.depth) };
         let above = state.call_of(from, id).map_or(0, |call| call.depth);
         let ids = vec![Uuid::from_u128(1 + 16 * state.calls.len() as u128)];
-        let caller = Shown(Caller { agent: name(from), instance: id.clone(), chain });
+        let caller = Shown(Caller { agent: name(from), instance: id.clone(), chain, depth });
         let runs = BTreeSet::new();
         let call = Call { target, caller, depth: above + 1, ids, runs, answer: None };
         match self.ask(state, &call, call.ids[0], action) {

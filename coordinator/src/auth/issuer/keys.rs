@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use skein_shared::{Code, Refusal};
 use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use url::Url;
 
@@ -67,12 +68,12 @@ impl Keys {
         let known = self.known.load_full();
         if known.find(kid).is_none() || !known.is_younger_than(STALE) {
             let tried = Arc::clone(&self.tried).lock_owned().await;
-            self.renew(kid, tried).await;
+            // Whoever has asked may hang up: the fetch goes on, so that it counts and the next one finds its keys.
+            let _ = self.renewing(kid, tried).await;
         } else if !known.is_younger_than(FRESH)
             && let Ok(tried) = Arc::clone(&self.tried).try_lock_owned()
         {
-            let (keys, kid) = (Arc::clone(self), kid.map(str::to_owned));
-            tokio::spawn(async move { keys.renew(kid.as_deref(), tried).await });
+            self.renewing(kid, tried);
         }
         let known = self.known.load_full();
         if known.is_younger_than(STALE) {
@@ -80,6 +81,16 @@ impl Keys {
         }
         Err(Refusal::new(Code::Unavailable, "the keys of the token's issuer cannot be fetched; try again")
             .retry_after(u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Renews the keys in a task of its own.
+    fn renewing(
+        self: &Arc<Self>,
+        kid: Option<&str>,
+        tried: OwnedMutexGuard<Option<Instant>>,
+    ) -> JoinHandle<()> {
+        let (keys, kid) = (Arc::clone(self), kid.map(str::to_owned));
+        tokio::spawn(async move { keys.renew(kid.as_deref(), tried).await })
     }
 
     /// Fetches the keys if they are old, or lack this one, and were not asked for a moment ago.

@@ -7,10 +7,12 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
+use futures::FutureExt;
 use jsonwebtoken::{EncodingKey, Header};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::json;
 use skein_shared::Code;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::*;
@@ -26,6 +28,10 @@ struct Stand {
 struct Served {
     keys: Plain<Vec<Value>>,
     asked: AtomicUsize,
+    /// Tells that it was.
+    news: Notify,
+    /// While somebody has it no keys are shown.
+    held: tokio::sync::Mutex<()>,
     base: Plain<String>,
 }
 
@@ -65,6 +71,8 @@ impl Stand {
 
     async fn keys(State(served): State<Arc<Served>>) -> Json<Value> {
         served.asked.fetch_add(1, Ordering::Relaxed);
+        served.news.notify_one();
+        let _shown = served.held.lock().await;
         // Keys of kinds that Skein does not know stand there too.
         let mut keys = served.keys.lock().unwrap().clone();
         keys.push(json!({ "kty": "new", "kid": "future" }));
@@ -188,6 +196,25 @@ async fn an_unknown_key_is_asked_for_and_a_flood_of_them_is_not() {
     assert_eq!(stand.served.asked.load(Ordering::Relaxed), 2);
     // The issuer has taken the old key out, and with it what was verified by it.
     assert!(read(&issuers, &old).await.is_err());
+}
+
+#[tokio::test]
+async fn a_fetch_goes_on_when_whoever_asked_for_it_hangs_up() {
+    let signing = key("one");
+    let stand = Stand::new(&[&signing]).await;
+    let issuers = Issuers::new(vec![stand.trust()]).unwrap();
+    let token = stand.token(&signing, json!({}));
+    let held = stand.served.held.lock().await;
+    tokio::select! {
+        answer = read(&issuers, &token) => panic!("without a key: {answer:?}"),
+        () = stand.served.news.notified() => {}
+    }
+    for _ in 0..5 {
+        assert!(read(&issuers, &token).now_or_never().is_none(), "it does not wait for the keys");
+    }
+    drop(held);
+    read(&issuers, &token).await.unwrap();
+    assert_eq!(stand.served.asked.load(Ordering::Relaxed), 1, "each of them has asked anew");
 }
 
 #[tokio::test]

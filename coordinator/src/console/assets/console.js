@@ -85,7 +85,7 @@
     const note = byId("log-note");
     whileSeen(() => {
       let isFirst = true;
-      return follow(log.dataset.log, {
+      const source = follow(log.dataset.log, {
         lines: ({ lines, note: told }) => {
           if (isFirst && lines.length) log.replaceChildren();
           if (lines.length) isFirst = false;
@@ -102,6 +102,11 @@
         },
         over: (_, source) => source.close(),
       });
+      // The browser connects again by itself, and is then sent the last lines anew.
+      source.onopen = () => {
+        isFirst = true;
+      };
+      return source;
     });
   }
   if (log) log.scrollTop = log.scrollHeight;

@@ -32,7 +32,7 @@ pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Re
         list("tasks", SOME),
         service.held_locks(who),
         list("waits", SOME),
-        service.list_schedules(who, Schedules { enabled: Some(true), ..Schedules::default() }),
+        service.list_schedules(who, Schedules { soonest: true, ..Schedules::default() }),
         throughput(service, who),
     )?;
     let warning = members.warning();
@@ -46,6 +46,8 @@ pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Re
         _ => 2,
     });
     members.truncate(2 * SOME);
+    let (mut due, _) = schedules;
+    due.truncate(SOME / 2);
     let names: BTreeMap<&str, &Value> =
         members.iter().filter_map(|member| Some((member["id"].as_str()?, &member["name"]))).collect();
     let waiting = if waits.next.is_empty() { json!(waits.rows.len()) } else { json!(format!("{SOME}+")) };
@@ -53,7 +55,7 @@ pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Re
     Ok(json!({
         "counts": counts, "open": open(&counts), "members": members, "online": online, "all_members": all,
         "at_work": at_work, "latest": latest.rows, "names": names, "locks": locks.len(), "waiting": waiting,
-        "due": due(schedules.0), "throughput": throughput, "runs": runs, "troubles": troubles, "warning": warning,
+        "due": due, "throughput": throughput, "runs": runs, "troubles": troubles, "warning": warning,
     }))
 }
 
@@ -86,11 +88,8 @@ async fn operators_part(console: &Console, who: &Principal) -> Result<(Value, Ve
         troubles
             .push(json!({ "text": format!("{effects} effects could not be delivered"), "page": "cluster" }));
     }
-    if service.entities().cluster().is_some() {
-        let cluster = service.cluster(who).await?;
-        let alarms = cluster["alarms"].as_array().into_iter().flatten();
-        troubles.extend(alarms.map(|alarm| json!({ "text": alarm["problem"], "page": "cluster" })));
-    }
+    let alarms = node["alarms"].as_array().into_iter().flatten();
+    troubles.extend(alarms.map(|alarm| json!({ "text": alarm["problem"], "page": "cluster" })));
     Ok((json!(live), troubles))
 }
 
@@ -115,14 +114,6 @@ pub(super) async fn throughput(service: &Service, who: &Principal) -> Result<Val
         (at.iso().get(11..16).unwrap_or_default().to_owned(), vec![of(&completed), of(&failed)])
     });
     Ok(chart::bars(&kinds, &places.collect::<Vec<_>>()))
-}
-
-/// Schedules that fire, the next one first.
-fn due(mut schedules: Vec<Value>) -> Vec<Value> {
-    schedules.retain(|schedule| schedule["nextRunAt"].is_string());
-    schedules.sort_by_cached_key(|schedule| schedule["nextRunAt"].as_str().map(str::to_owned));
-    schedules.truncate(SOME / 2);
-    schedules
 }
 
 pub(super) async fn schedules(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {

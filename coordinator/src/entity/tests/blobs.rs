@@ -47,8 +47,8 @@ async fn called(node: &Node) {
         look_back: false,
         asked: Uuid::nil(),
     };
-    let caller =
-        Caller { agent: Name::parse("lead").unwrap(), instance: instance("lead"), chain: Vec::new() };
+    let agent = Name::parse("lead").unwrap();
+    let caller = Caller { agent, instance: instance("lead"), chain: Vec::new(), depth: None };
     let call = Command::Call { call: Uuid::from_u128(2), caller, context: String::new(), noted: false };
     for (request, command) in (10..).zip([attach, wait, call]) {
         ask(node, request, command).await.unwrap();

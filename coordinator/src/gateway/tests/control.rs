@@ -1,5 +1,8 @@
 //! What operators ask.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
 use super::*;
 use crate::entity::tests::lists::arriving;
 use crate::gateway::control::LONGEST_PAGE;
@@ -42,6 +45,21 @@ async fn operators_alone_get_in_and_by_the_header_alone() {
         assert_eq!(bed.send(in_the_body).await.0, 401, "{path}");
         assert_eq!(bed.post(path, &worker, json!({})).await.0, 403, "{path}");
     }
+}
+
+#[tokio::test]
+async fn an_operator_whose_issuer_is_away_is_told_to_come_back() {
+    let address = "http://127.0.0.1:9";
+    let trust = json!({ "issuer": address, "audience": "skein", "swarm": "default", "role": "operator" });
+    let issuers = Issuers::new(vec![serde_json::from_value(trust).unwrap()]).unwrap();
+    let bed = Bed::trusting(issuers, Gate::default());
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let (header, claims) = (part(json!({ "alg": "EdDSA", "kid": "one" })), part(json!({ "iss": address })));
+    let request =
+        Request::get("/control/status").header("authorization", format!("Bearer {header}.{claims}.c2ln"));
+    let response = bed.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status().as_u16(), 503, "nobody can say that the token is bad");
+    assert!(response.headers().contains_key("retry-after"), "{response:?}");
 }
 
 #[tokio::test]

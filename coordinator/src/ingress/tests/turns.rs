@@ -79,3 +79,16 @@ async fn a_body_waits_for_the_room_that_others_take() {
     drop(stall);
     assert_eq!(held.await.unwrap(), 200);
 }
+
+/// However many are let in at a time: whoever fills the room is known by nobody.
+#[tokio::test(start_paused = true)]
+async fn all_bodies_together_fit_into_a_small_machine() {
+    let limits = config::Limits::default();
+    let gate = Gate::new(&[], &limits, Arc::new(Ledger::default()));
+    let mut taken = Vec::new();
+    while let Ok(room) = gate.room(limits.webhook_bytes, Gate::patience()).await {
+        taken.push(room);
+    }
+    let most = 128 * 1024 * 1024 / limits.webhook_bytes;
+    assert!((1..=most).contains(&taken.len()), "{} of {most}", taken.len());
+}

@@ -50,7 +50,11 @@ impl ServerHandler for Facade {
     ) -> Result<InitializeResult, ErrorData> {
         let role = left::<Caller>(&context)?.role();
         context.peer.set_peer_info(request.clone());
-        let negotiated = self.negotiate_initialize(&request)?;
+        let mut negotiated = self.negotiate_initialize(&request)?;
+        // In a session nobody is told of the list of all resources: that of each sort has an address to subscribe to.
+        if let Some(resources) = &mut negotiated.capabilities.resources {
+            resources.list_changed = None;
+        }
         Ok(negotiated.with_instructions(instructions::for_role(role)))
     }
 

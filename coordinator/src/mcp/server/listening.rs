@@ -66,6 +66,8 @@ pub(super) async fn listen(listener: Listener, subscription: &SubscriptionContex
     let Listener { offer, caller, .. } = &listener;
     let _seat =
         caller.gate.quota.listen(&caller.who, Instant::now()).map_err(|refusal| wire::refused(&refusal))?;
+    // As with a wait, somebody is there for as long as the connection is.
+    let _present = caller.service.present(&caller.who);
     let wanted = subscription.accepted().clone();
     let mut changes: SelectAll<BoxStream<'static, Change>> = SelectAll::new();
     changes.push(offer.relisted(caller.clone()).map(Change::Of).boxed());
@@ -76,10 +78,12 @@ pub(super) async fn listen(listener: Listener, subscription: &SubscriptionContex
     tokio::pin!(end);
     loop {
         let change = tokio::select! {
-            Some(change) = changes.next() => change,
+            change = changes.next() => change,
             () = &mut end => return Ok(()),
             () = subscription.cancelled() => return Ok(()),
         };
+        // It may see nothing any more, as when its run has ended.
+        let Some(change) = change else { return Ok(()) };
         if !wants(&wanted, &change) {
             continue;
         }

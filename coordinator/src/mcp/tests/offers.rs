@@ -1,5 +1,6 @@
 //! What there is besides tools: prompts, resources, questions, tasks of the protocol.
 
+use super::sessions::next;
 use super::*;
 use crate::auth::token::Claims;
 
@@ -141,6 +142,50 @@ async fn the_list_of_resources_has_each_once_page_by_page() {
     assert!(face.read(&lead, "skein://agents").await.unwrap().get("more").is_none());
     let goose = face.read(&lead, "skein://agents/goose-104").await.unwrap();
     assert_eq!(goose["agent"]["name"], "goose-104", "{goose}");
+}
+
+fn listening(agent: &Agent, notifications: Value) -> Request<Body> {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "0" },
+    });
+    let params = json!({ "notifications": notifications, "_meta": meta });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params });
+    let request = Request::post("/mcp")
+        .header("host", "127.0.0.1")
+        .header("authorization", format!("Bearer {}", agent.token))
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "subscriptions/listen");
+    request.body(Body::from(body.to_string())).unwrap()
+}
+
+/// What comes behind the first page of members is one of the list as well, be it another member or an epic.
+#[tokio::test]
+async fn each_change_of_the_list_of_resources_is_told_however_long_it_is() {
+    let (face, lead, _) = swarm().await;
+    let join = async |name: String| {
+        face.facts(&face.agent(&name, Role::Worker), "join-swarm", json!({ "name": name })).await;
+    };
+    for number in 0..100 {
+        join(format!("goose-{number}")).await;
+    }
+    let before = face.awaited();
+    let heard = listening(&lead, json!({ "resourcesListChanged": true }));
+    let mut stream = face.router.clone().oneshot(heard).await.unwrap().into_body();
+    let begun = next(&mut stream).await;
+    assert_eq!(begun["method"], "notifications/subscriptions/acknowledged", "{begun}");
+    face.until_awaited(|topics| topics > before).await;
+    face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let mut is_told = async || {
+        let told = tokio::time::timeout(Duration::from_secs(60), next(&mut stream)).await.unwrap();
+        assert_eq!(told["method"], "notifications/resources/list_changed", "{told}");
+    };
+    is_told().await;
+    join("zebra".to_owned()).await;
+    is_told().await;
 }
 
 #[tokio::test]

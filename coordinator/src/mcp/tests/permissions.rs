@@ -211,10 +211,11 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("run-schedule-now", r#"{"scheduleId":"$schedule"}"#, "ffff+f+"),
     ("update-epic", r#"{"epicId":"$epic","plan":"p"}"#, "fffff++"),
     ("delete-epic", r#"{"epicId":"$epic"}"#, "ffffff+"),
+    // The lead or the owner.
+    ("unregister-service", r#"{"serviceId":"$service"}"#, "fffff++"),
     // The owner, the assignee, the offeree.
     ("update-service-status", r#"{"serviceId":"$service","status":"healthy"}"#, "fffff+f"),
     ("withdraw_question", r#"{"question_id":"$question"}"#, "fffff+f"),
-    ("unregister-service", r#"{"serviceId":"$service"}"#, "fffff+f"),
     ("task-action", r#"{"action":"release","taskId":"$task"}"#, "fffff+f"),
     ("task-action", r#"{"action":"accept","taskId":"$offer"}"#, "fffff+f"),
     ("task-action", r#"{"action":"reject","taskId":"$offer"}"#, "fffff+f"),

@@ -27,6 +27,16 @@ async fn send(
     (status, id, message(&body))
 }
 
+fn initialize(abilities: &Value) -> Value {
+    json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25", "capabilities": abilities,
+            "clientInfo": { "name": "old", "version": "1" },
+        },
+    })
+}
+
 /// Begins a session and gives its id.
 pub(super) async fn open(router: &Router, agent: &Agent) -> String {
     open_able(router, agent, json!({})).await
@@ -34,14 +44,7 @@ pub(super) async fn open(router: &Router, agent: &Agent) -> String {
 
 /// The same of a client that says what it can do.
 async fn open_able(router: &Router, agent: &Agent, abilities: Value) -> String {
-    let initialize = json!({
-        "jsonrpc": "2.0", "id": 1, "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-11-25", "capabilities": abilities,
-            "clientInfo": { "name": "old", "version": "1" },
-        },
-    });
-    let (status, session, answer) = send(router, agent, None, initialize).await;
+    let (status, session, answer) = send(router, agent, None, initialize(&abilities)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     send(router, agent, Some(&session), json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
         .await;
@@ -172,7 +175,7 @@ async fn only_those_get_an_event_without_data_whose_revision_has_it() {
 }
 
 /// The next message of a stream.
-async fn next(stream: &mut Body) -> Value {
+pub(super) async fn next(stream: &mut Body) -> Value {
     loop {
         let frame = stream.frame().await.expect("the stream has ended").unwrap();
         let told = frame.into_data().map(|data| message(&data)).unwrap_or_default();
@@ -205,6 +208,18 @@ async fn a_call_that_says_nothing_for_long_is_not_cut_off() {
     send(&face.router, &agent, Some(&session), said).await;
     let result = next(&mut answer).await;
     assert!(result["result"]["content"][0]["text"].as_str().unwrap().contains("anna"), "{result}");
+}
+
+/// In a session nobody is told of the list of resources, and it is not said that they would be.
+#[tokio::test]
+async fn what_is_not_told_in_sessions_is_not_promised_there() {
+    let face = Face::new();
+    let agent = face.agent("worker", Role::Worker);
+    let begun = send(&face.router, &agent, None, initialize(&json!({}))).await.2;
+    let promised = &begun["result"]["capabilities"]["resources"];
+    assert_eq!(promised, &json!({ "subscribe": true }), "{begun}");
+    let found = face.send("/mcp", &agent.token, "server/discover", json!({})).await.1;
+    assert_eq!(found["result"]["capabilities"]["resources"]["listChanged"], true, "{found}");
 }
 
 async fn subscribe(face: &Face, agent: &Agent, session: &str, uri: &str) -> Value {

@@ -1,6 +1,9 @@
 //! Lists, logs and marks.
 
+use skein_shared::time::Timestamp;
+
 use super::*;
+use crate::store::TrimPlan;
 
 #[tokio::test]
 async fn lists_are_ordered_and_filtered_before_they_are_cut() {
@@ -35,6 +38,41 @@ async fn lists_are_ordered_and_filtered_before_they_are_cut() {
     assert_eq!(ids(&face.facts(&worker, "get-tasks", offers.clone()).await), std::slice::from_ref(&offered));
     face.facts(&worker, "task-action", json!({ "action": "accept", "taskId": offered })).await;
     assert_eq!(ids(&face.facts(&worker, "get-tasks", offers).await), [Value::Null; 0]);
+}
+
+#[tokio::test]
+async fn a_task_is_ready_though_what_it_waited_for_is_no_longer_kept() {
+    let (face, lead, worker) = swarm().await;
+    let make = async |text: &str, depends: Value| {
+        let task = json!({ "action": "create", "task": text, "dependsOn": depends });
+        face.facts(&lead, "task-action", task).await["task"]["id"].clone()
+    };
+    let (pipes, gold) = (make("lay the pipes", json!([])).await, make("dig for gold", json!([])).await);
+    let water = make("let the water in", json!([pipes])).await;
+    let palace = make("buy a palace", json!([gold])).await;
+    face.facts(&worker, "task-action", json!({ "action": "claim", "taskId": pipes })).await;
+    face.facts(&worker, "store-progress", json!({ "taskId": pipes, "status": "completed" })).await;
+    face.facts(&lead, "cancel-task", json!({ "taskId": gold })).await;
+    let entities = face.service.entities();
+    let trimmed = entities.forget(&everything_that_is_over(face.clock.now())).await.unwrap();
+    assert!(trimmed.documents >= 2, "{trimmed:?}");
+    let ready = face.facts(&worker, "get-tasks", json!({ "readyOnly": true })).await;
+    let ready: Vec<&Value> = ready["tasks"].as_array().unwrap().iter().map(|task| &task["id"]).collect();
+    assert!(ready.contains(&&water) && !ready.contains(&&palace), "{ready:?}");
+}
+
+fn everything_that_is_over(now: Timestamp) -> TrimPlan {
+    TrimPlan {
+        now,
+        events_before: Timestamp::ZERO,
+        events_per_entity: u64::MAX,
+        replies_before: Timestamp::ZERO,
+        marks_before: Timestamp::ZERO,
+        archived_before: Timestamp::NEVER,
+        dead_letters_before: Timestamp::ZERO,
+        loose_before: Timestamp::ZERO,
+        limit: 100,
+    }
 }
 
 #[tokio::test]

@@ -34,6 +34,18 @@ pub(super) fn calling(agent: &Agent, session: Option<&str>, tool: &str, argument
 }
 
 #[tokio::test]
+async fn a_cursor_ahead_of_the_store_is_refused() {
+    let (face, lead, _) = swarm().await;
+    let begun = face.facts(&lead, "wait", json!({ "timeout_s": 0 })).await;
+    let cursor: u64 = begun["cursor"].as_str().unwrap().parse().unwrap();
+    face.facts(&lead, "wait", json!({ "cursor": cursor.to_string(), "timeout_s": 0 })).await;
+    let ahead = json!({ "cursor": (cursor + (1 << 30)).to_string(), "timeout_s": 0 });
+    let refused = face.call(&lead, "wait", ahead).await;
+    assert_eq!(refused["structuredContent"]["code"], "invalid_argument", "{refused}");
+    assert!(refused.to_string().contains("look at the lists"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_wait_ends_with_its_client() {
     let (face, _, worker) = swarm().await;
     for tool in ["poll-task", "wait", "wait_for_trigger"] {
@@ -214,6 +226,25 @@ async fn waits_are_bounded_for_each_instance() {
     drop(first);
     face.until_awaited(|topics| topics == 0).await;
     face.facts(&worker, "wait", json!({ "timeout_s": 0 })).await;
+}
+
+/// The call that a finder makes has a place of its own, or that of a wait.
+#[tokio::test]
+async fn a_finder_takes_no_place_of_the_tool_that_it_calls() {
+    let limits = Limits { calls_per_agent: 1, ..Limits::default() };
+    let face = Face::with(Config { gate: Gate::new(limits), ..Config::default() });
+    let worker = face.agent("worker", Role::Worker);
+    face.facts(&worker, "join-swarm", json!({ "name": "Worker" })).await;
+    for finder in ["tools_call", "tools_read"] {
+        let listed = face.facts(&worker, finder, json!({ "name": "list-channels" })).await;
+        assert!(listed["channels"].is_array(), "{finder}: {listed}");
+    }
+    let claim = json!({ "name": "task_claim_next", "arguments": { "wait_seconds": 60 } });
+    let request = calling(&worker, None, "tools_call", claim);
+    let waiting = face.router.clone().oneshot(request).await.unwrap();
+    face.until_awaited(|topics| topics > 0).await;
+    face.facts(&worker, "get-swarm", json!({})).await;
+    drop(waiting);
 }
 
 #[tokio::test]

@@ -35,12 +35,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ default (printf "http://%s.%s.svc:7700" (include "skein.fullname" .) .Release.Namespace) .Values.coordinators.publicUrl }}
 {{- end }}
 
-{{/* The addresses of all coordinators, for a runner keeps a stream to each. */}}
+{{/* Where runners find a coordinator, from which they learn the others. It must not follow the number of replicas: another
+     list replaces the runners, and their agents with them. The Service leads to those that take requests; the first one is
+     there before it does. */}}
 {{- define "skein.coordinators" -}}
 {{- $name := include "skein.fullname" . -}}
-{{- $addresses := list -}}
-{{- range $number := until (int .Values.coordinators.replicas) -}}
-{{- $addresses = append $addresses (printf "http://%s-%d.%s-nodes.%s.svc:7701" $name $number $name $.Release.Namespace) -}}
-{{- end -}}
-{{ join "," $addresses }}
+{{ printf "http://%s.%s.svc:7701,http://%s-0.%s-nodes.%s.svc:7701" $name .Release.Namespace $name $name .Release.Namespace }}
 {{- end }}

@@ -51,7 +51,7 @@ impl<'a, M: Serialize> Run<'a, M> {
             external: instance.external,
             created_at: Iso(instance.since),
             call: instance.call,
-            depth: instance.chain.len(),
+            depth: instance.depth(),
             class: instance.class,
             more,
         }
@@ -278,6 +278,7 @@ pub(super) struct Letter<'a> {
     source: &'a str,
     receipt: Option<Uuid>,
     input: &'a Value,
+    rerun: u32,
     reason: &'a str,
     at: Iso,
 }
@@ -292,6 +293,7 @@ impl<'a> Letter<'a> {
             source: &letter.source,
             receipt: letter.receipt,
             input: &letter.input,
+            rerun: letter.rerun,
             reason: &letter.reason,
             at: Iso(letter.at),
         }

@@ -177,9 +177,14 @@ impl Agent {
                     body::Waiting { waiting_for: None }
                 });
             }
-            Event::CalleeNoted { instance, target } => self.with_instance(instance, changes, |instance| {
-                instance.callees.insert(target.clone());
-            }),
+            Event::CalleeNoted { instance, target, at } => {
+                self.with_instance(instance, changes, |instance| {
+                    instance.callees.insert(target.clone());
+                    if instance.external {
+                        instance.since = instance.since.max(*at);
+                    }
+                })
+            }
             Event::Recalled { instance, receipt } => self.with_instance(instance, changes, |instance| {
                 instance.recalled.insert(*receipt);
             }),
@@ -332,6 +337,7 @@ impl Agent {
         // An instance that waited serves it in place of the run that was queued for it.
         if let Some(own) = own.and_then(|own| self.instances.get(&own)) {
             record.chain.clone_from(&own.chain);
+            record.depth = own.depth;
         }
         record.status = CallStatus::Running;
         self.index.serve(record);

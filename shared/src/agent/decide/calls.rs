@@ -82,10 +82,11 @@ impl Draft<'_> {
     }
 
     pub(super) fn note_callee(&mut self, instance: &InstanceId, target: &Name) -> Reply {
+        let at = self.now();
         match self.agent.instances.get(instance) {
-            Some(caller) if caller.callees.contains(target) => {}
+            Some(caller) if caller.callees.contains(target) && !caller.is_fading(at) => {}
             Some(_) => {
-                self.push(Event::CalleeNoted { instance: instance.clone(), target: target.clone() });
+                self.push(Event::CalleeNoted { instance: instance.clone(), target: target.clone(), at });
             }
             // A run that is unknown here has ended; a hand-made token may not have been attached yet.
             None if is_run_of(instance, &self.agent.name) => {
@@ -105,7 +106,7 @@ impl Draft<'_> {
         target: &Name,
         reason: &str,
     ) -> Result<Reply, Refusal> {
-        let depth = self.instance(id)?.chain.len() + 1;
+        let depth = self.agent.depth_of(self.instance(id)?) + 1;
         let (caller, target, at) = (id.clone(), target.clone(), self.now());
         self.push(Event::CallRefused { call, caller, target, depth, reason: reason.to_owned(), at });
         Ok(Reply::Done)
@@ -203,12 +204,12 @@ impl Draft<'_> {
             ));
         }
         let limit = self.agent.limits().max_call_depth;
-        if caller.chain.len() >= limit as usize {
+        let depth = caller.depth();
+        if depth >= limit as usize {
             return Err(Refusal::new(
                 Code::DepthExceeded,
                 format!(
-                    "calls go at most {limit} deep, and this run is {} deep; do the work in this run",
-                    caller.chain.len()
+                    "calls go at most {limit} deep, and this run is {depth} deep; do the work in this run"
                 ),
             ));
         }
@@ -249,7 +250,7 @@ impl Draft<'_> {
         let callee = item.instance.clone();
         let mut run = Instance::of(&item);
         run.call = Some(call);
-        run.chain = with_itself(caller);
+        (run.chain, run.depth) = (with_itself(caller), depth_below(caller));
         self.queue_run(run, item);
         self.record_call((call, CallStatus::Pending), caller, callee, Vec::new());
         self.bid_next();
@@ -264,6 +265,8 @@ impl Draft<'_> {
         chain: Vec<(Name, InstanceId)>,
     ) {
         let at = self.now();
+        // Of a run of its own that says so itself.
+        let depth = depth_below(caller).filter(|_| !chain.is_empty());
         let call = CallRecord {
             id,
             status,
@@ -271,11 +274,12 @@ impl Draft<'_> {
             caller_instance: caller.instance.clone(),
             callee: Some(callee),
             chain,
+            depth,
             until: at + limits::CALL_EXPIRY,
             value: None,
             error: None,
         };
-        self.push(Event::Called { call, depth: caller.chain.len() + 1, at });
+        self.push(Event::Called { call, depth: caller.depth() + 1, at });
     }
 
     fn owned(&self, call: Uuid, instance: &InstanceId) -> Result<&CallRecord, Refusal> {
@@ -304,6 +308,11 @@ fn with_itself(caller: &Caller) -> Vec<(Name, InstanceId)> {
     let mut chain = caller.chain.clone();
     chain.push((caller.agent.clone(), caller.instance.clone()));
     chain
+}
+
+/// How deep what somebody calls is, where the callers that it gets do not say so.
+fn depth_below(caller: &Caller) -> Option<usize> {
+    caller.depth.map(|depth| depth + 1)
 }
 
 /// One text whether the call does not exist or is another's: a stranger must not learn which calls exist.

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::draft::Draft;
 use crate::agent::Reply;
 use crate::agent::event::{DeadLetter, Event};
-use crate::agent::state::{Class, Instance};
+use crate::agent::state::{Class, Instance, Item};
 use crate::code::{Code, Refusal};
 
 impl Draft<'_> {
@@ -15,7 +15,7 @@ impl Draft<'_> {
         class: Class,
         source: &str,
         receipt: Option<Uuid>,
-        input: &Value,
+        (input, rerun): (&Value, u32),
         reason: &str,
     ) -> Reply {
         let (id, at) = (self.ctx.id(), self.now());
@@ -23,7 +23,7 @@ impl Draft<'_> {
         self.send(told);
         let (source, input, reason) = (source.to_owned(), input.clone(), reason.to_owned());
         let reply = Reply::DeadLettered { id, reason: reason.clone() };
-        self.push(Event::DeadLettered(DeadLetter { id, class, source, receipt, input, reason, at }));
+        self.push(Event::DeadLettered(DeadLetter { id, class, source, receipt, input, rerun, reason, at }));
         reply
     }
 
@@ -43,7 +43,10 @@ impl Draft<'_> {
         }
         self.accepts_work()?;
         let at = self.now();
-        if let Some(instance) = self.queued_tick(letter.class, &letter.source) {
+        let same = |tick: &&Item| *tick.input.get() == letter.input;
+        let queued = self.queued_ticks(letter.class, &letter.source).find(same);
+        let queued = queued.map(|tick| tick.instance.clone());
+        if let Some(instance) = queued {
             self.push(Event::Replayed { letter: letter.id, instance: instance.clone(), at });
             return Ok(Reply::Coalesced { instance });
         }
@@ -52,7 +55,8 @@ impl Draft<'_> {
         }
         let item = self.item(letter.class, &letter.source, letter.receipt, letter.input.clone());
         let instance = item.instance.clone();
-        self.queue_run(Instance::of(&item), item);
+        let run = Instance { rerun: letter.rerun, ..Instance::of(&item) };
+        self.queue_run(run, item);
         self.push(Event::Replayed { letter: letter.id, instance: instance.clone(), at });
         let told = letter.receipt.map(|receipt| self.agent.take_webhook_up(receipt));
         self.send(told);

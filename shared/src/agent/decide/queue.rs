@@ -32,16 +32,17 @@ impl Draft<'_> {
                 Class::Webhook => {
                     let reason =
                         if refusal.code == Code::Disabled { AGENT_DISABLED } else { refusal.code.as_str() };
-                    Ok(self.dead_letter(class, source, receipt, input, reason))
+                    Ok(self.dead_letter(class, source, receipt, (input, 0), reason))
                 }
                 _ => Err(refusal),
             };
         }
-        if let Some(instance) = self.queued_tick(class, source) {
+        let tick = self.queued_ticks(class, source).next().map(|tick| tick.instance.clone());
+        if let Some(instance) = tick {
             return Ok(Reply::Coalesced { instance });
         }
         if !self.make_room() {
-            return Ok(self.dead_letter(class, source, receipt, input, OVERFLOW));
+            return Ok(self.dead_letter(class, source, receipt, (input, 0), OVERFLOW));
         }
         let item = self.item(class, source, receipt, input.clone());
         let instance = item.instance.clone();
@@ -106,7 +107,8 @@ impl Draft<'_> {
     pub(super) fn drop_queued(&mut self, id: &InstanceId, reason: &str, dead: Option<&str>) {
         let item = self.agent.queue.get(id).filter(|item| item.class != Class::Call).cloned();
         if let (Some(item), Some(dead)) = (item, dead) {
-            self.dead_letter(item.class, &item.source, item.receipt, item.input.get(), dead);
+            let rerun = self.agent.instances.get(id).map_or(0, |run| run.rerun);
+            self.dead_letter(item.class, &item.source, item.receipt, (item.input.get(), rerun), dead);
         }
         self.close(id, killed(reason));
     }
@@ -138,14 +140,13 @@ impl Draft<'_> {
         true
     }
 
-    /// A tick of the same schedule that has not started: one run serves both.
-    pub(super) fn queued_tick(&self, class: Class, source: &str) -> Option<InstanceId> {
-        let same = |item: &&Item| {
+    /// Ticks of the same schedule that have not started: one run serves them and this one.
+    pub(super) fn queued_ticks(&self, class: Class, source: &str) -> impl Iterator<Item = &Item> {
+        let queue = (class == Class::Schedule).then_some(&self.agent.queue);
+        queue.into_iter().flat_map(|queue| queue.values()).filter(move |item| {
             let state = self.agent.instances.get(&item.instance).map(|instance| instance.state);
             item.class == Class::Schedule && item.source == source && state == Some(State::Queued)
-        };
-        let found = (class == Class::Schedule).then(|| self.agent.queue.values().find(same)).flatten()?;
-        Some(found.instance.clone())
+        })
     }
 }
 

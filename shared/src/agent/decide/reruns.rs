@@ -50,7 +50,7 @@ impl Draft<'_> {
         let Some(origin) = ended.origin.clone() else { return };
         let source = format!("rerun {}/{most}", ended.rerun + 1);
         if !self.make_room() {
-            self.dead_letter(ended.class, &source, None, origin.input.get(), OVERFLOW);
+            self.dead_letter(ended.class, &source, None, (origin.input.get(), ended.rerun + 1), OVERFLOW);
             return;
         }
         let item = self.item(ended.class, &source, None, origin.input.clone());

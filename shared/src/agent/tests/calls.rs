@@ -218,6 +218,35 @@ fn who_serves_a_call_by_waiting_has_its_callers_for_as_long_as_it_serves() {
 }
 
 #[test]
+fn callers_side_by_side_are_not_on_top_of_each_other() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    for (number, agent) in [(1, "a"), (2, "b"), (3, "c")] {
+        world.wait(&hand, number, agent_filter(None));
+        call_by(&mut world, number, agent, &["boss"]).unwrap();
+        assert!(world.outcome(&hand, number).is_some());
+    }
+    let Reply::Instance(shown) = world.must(Command::Inspect { instance: hand.clone() }) else { panic!() };
+    assert_eq!((shown.chain.len(), shown.depth()), (4, 2));
+    let (call, target, reason) = (id(7), name("other"), "queue_full".to_owned());
+    world.must(Command::NoteRefusedCall { call, instance: hand, target, reason });
+    assert_eq!(world.agent.body(&format!("call/{call}")).unwrap()["depth"], 3);
+
+    // What it calls is one deeper, and so on, until it is too deep.
+    let mut other = World::new(1);
+    let made = Caller { chain: shown.chain.clone(), depth: shown.depth, ..caller("d", &[]) };
+    let made_by = |caller| Command::Call { call: id(8), caller, context: String::new(), noted: false };
+    other.must(made_by(made));
+    assert_eq!(other.agent.body(&format!("call/{}", id(8))).unwrap()["depth"], 3);
+    let run = other.agent.entity.instances.values().next().unwrap().clone();
+    assert_eq!((run.chain.len(), run.depth()), (5, 3));
+    assert_eq!(other.agent.body(&format!("instance/{}", run.id)).unwrap()["depth"], 3);
+    let deeper = Caller { chain: run.chain.clone(), depth: run.depth, ..caller("e", &[]) };
+    assert_eq!(World::new(1).refused(made_by(deeper)), Code::DepthExceeded);
+}
+
+#[test]
 fn the_end_of_the_caller_fails_its_calls_and_leaves_the_work() {
     let mut world = World::new(1);
     world.call(1).unwrap();

@@ -67,6 +67,38 @@ fn a_tick_that_is_replayed_beside_another_runs_once() {
 }
 
 #[test]
+fn a_tick_is_not_replayed_as_one_that_asks_for_something_else() {
+    let mut world = World::new(1);
+    world.must(Command::SetPaused { paused: true });
+    world.must(enqueue(Class::Schedule));
+    world.must(Command::SetEnabled { enabled: false });
+    let letter = letters(&world).remove(0);
+    world.must(Command::SetEnabled { enabled: true });
+    let (source, input) = (letter.source.clone(), json!({ "prompt": "stop" }));
+    let other = Command::Enqueue { class: Class::Schedule, source, receipt: None, input };
+    let Reply::Queued { instance } = world.must(other) else { panic!() };
+    let Reply::Queued { instance: replayed } = world.must(replay(&letter)) else { panic!() };
+    assert_ne!(instance, replayed);
+}
+
+#[test]
+fn a_rerun_that_is_replayed_counts_on() {
+    let mut world = World::without_runner(Definition { max_reruns: 2, ..Definition::default() });
+    world.register(1);
+    let first = world.manual();
+    world.must(Command::SetPaused { paused: true });
+    world.exit(&first, 42);
+    world.must(Command::SetEnabled { enabled: false });
+    let letter = letters(&world).remove(0);
+    assert_eq!(world.agent.body(&format!("dead/{}", letter.id)).unwrap()["rerun"], 1);
+    world.must(Command::SetEnabled { enabled: true });
+    world.must(Command::SetPaused { paused: false });
+    let Reply::Queued { instance } = world.must(replay(&letter)) else { panic!() };
+    let again = Command::RequestRerun { instance };
+    assert_eq!(world.must(again), Reply::WillRerun { number: 2, most: 2 });
+}
+
+#[test]
 fn the_oldest_letters_are_kept_for_reading_alone() {
     let mut world = World::undefined();
     for _ in 0..=crate::limits::LETTERS {

@@ -30,6 +30,7 @@ fn queue_of(calls: usize) -> World {
             caller_instance: caller.instance.clone(),
             callee: Some(instance),
             chain: Vec::new(),
+            depth: None,
             until: at + limits::CALL_EXPIRY,
             value: None,
             error: None,

@@ -71,7 +71,7 @@ pub(super) fn webhook_filter() -> Filter {
 pub(super) fn caller(agent: &str, chain: &[&str]) -> Caller {
     let instance = |agent: &str| InstanceId(format!("{agent}-0000000a"));
     let chain = chain.iter().map(|agent| (name(agent), instance(agent))).collect();
-    Caller { agent: name(agent), instance: instance(agent), chain }
+    Caller { agent: name(agent), instance: instance(agent), chain, depth: None }
 }
 
 pub(super) fn envelope() -> crate::triggers::Envelope {

@@ -285,7 +285,9 @@ fn a_failed_start_ends_the_run_with_the_reason() {
     world.call(1).unwrap();
     let run = world.agent.entity.instances.keys().next().unwrap().clone();
     let token = world.token(&run);
-    world.report(&run, token, Report::StartFailed { reason: "no such image".to_owned(), usage: None }).unwrap();
+    world
+        .report(&run, token, Report::StartFailed { reason: "no such image".to_owned(), usage: None })
+        .unwrap();
     assert_eq!(world.call_status(1), (CallStatus::Error, Some("start failed: no such image".to_owned())));
     assert_eq!(world.busy(), 0);
 }

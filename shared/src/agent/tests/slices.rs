@@ -65,6 +65,7 @@ fn answered(world: &mut World, calls: std::ops::Range<u128>, value: &Returned) {
             caller_instance: caller.instance,
             callee: None,
             chain: Vec::new(),
+            depth: None,
             until: world.agent.now,
             value: None,
             error: None,

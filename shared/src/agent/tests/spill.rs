@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::Usage;
 
 /// A run of an agent that spills after a minute, frozen in a wait.
 fn sleeper() -> (World, InstanceId) {
@@ -175,7 +176,9 @@ fn a_run_that_cannot_be_started_again_ends_with_the_reason() {
     let token = world.token(&run);
     world.prompt_runner = true;
     let usage = Some(Usage { input_tokens: 3, output_tokens: 2, turns: 1, cost_micros: None });
-    world.report(&run, token, Report::StartFailed { reason: "the program is gone".to_owned(), usage }).unwrap();
+    world
+        .report(&run, token, Report::StartFailed { reason: "the program is gone".to_owned(), usage })
+        .unwrap();
     assert_eq!(world.end_of(&run), ("error".to_owned(), "start failed: the program is gone".to_owned()));
     assert_eq!(world.sent_to(Kind::Costs).len(), 1, "what it cost until it slept");
 }

@@ -327,6 +327,25 @@ fn a_hand_made_instance_is_forgotten_after_long_silence_until_it_comes_back() {
 }
 
 #[test]
+fn a_call_that_a_hand_made_instance_makes_is_a_sign_of_life() {
+    let silence = crate::limits::HAND_MADE.as_secs();
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    let note = Command::NoteCallee { instance: hand.clone(), target: name("other") };
+    world.must(note.clone());
+    let written = world.agent.events.len();
+    world.must(note.clone());
+    assert_eq!(world.agent.events.len(), written, "not each of them is written down");
+    world.advance(silence - 1);
+    world.must(note);
+    world.advance(silence - 1);
+    assert_eq!(world.state(&hand), State::Running);
+    world.advance(1);
+    assert!(world.agent.entity.instances.is_empty());
+}
+
+#[test]
 fn a_wait_survives_a_restart() {
     let mut world = World::new(1);
     let run = world.manual();

@@ -63,9 +63,11 @@ impl Pool {
         let body = body(&member, self.active(join.agent), at, own);
         changes.create(member_key(join.agent), &member, body);
         self.take_member(join.agent, member);
+        // One commit may have both a leave and this, and then changes the texts that were there before: what a new member
+        // does not have is taken away by name.
         let texts = json!({
             "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
-            "identityMd": profile::identity_md(join),
+            "identityMd": profile::identity_md(join), "setupScript": null, "toolsMd": null,
         });
         changes.create(profile_key(join.agent), &json!({}), texts);
     }

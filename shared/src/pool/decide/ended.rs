@@ -39,9 +39,14 @@ pub fn answer_for_ended(body: &Map<String, Value>, attempted: &Attempted) -> Res
     let refusal = |problem: String| {
         Err(Refusal::new(Code::WrongState, problem).with(json!({ "task": id, "status": status })))
     };
-    if let Attempted::Finish { by: Some(by), .. } | Attempted::Progress { by: Some(by) } = attempted
-        && text("agentId") != by.to_string()
-    {
+    let is = |field: &str, agent: &Uuid| text(field) == agent.to_string();
+    let speaks = match attempted {
+        // Its creator may have ended it, and now says so again.
+        Attempted::Finish { by: Some(by), .. } => is("agentId", by) || is("creatorAgentId", by),
+        Attempted::Progress { by: Some(by) } => is("agentId", by),
+        _ => true,
+    };
+    if !speaks {
         let problem = format!("task {id} can only be reported on by the agent that it is assigned to");
         return Err(Refusal::new(Code::Forbidden, problem).with(json!({ "task": id })));
     }

@@ -38,6 +38,26 @@ const NAMED: usize = 20;
 /// Longest part of a task in a memory that would be too long with all of it, bytes.
 const TASK_PART: usize = limits::TEXT / 4;
 
+/// The end of a task, as others are told of it.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    id: Uuid,
+    /// As it was before.
+    task: &'a Task,
+    /// Who has ended it; nobody where that was the administration, or the pool itself.
+    by: Option<Uuid>,
+    about: Option<&'a About>,
+    outcome: Outcome,
+    result: &'a str,
+}
+
+impl End<'_> {
+    /// Whose word it is.
+    fn agent(&self) -> Option<Uuid> {
+        self.by.or(self.task.agent)
+    }
+}
+
 impl Pool {
     /// A report of the agent that has the task. It starts a pending or paused task, renews the lease, and
     /// with a result it ends the task: the first result stays.
@@ -77,12 +97,13 @@ impl Pool {
         let cost = report.cost.clone();
         events.push(Event::Finished { task: id, outcome, output, reason, cost, at: ctx.now });
         let mut decision = self.changed(id, task, events);
-        let about = report.about.as_ref();
-        decision.effects = self.memories(id, task, about, outcome, &result, ctx);
+        let (by, about) = (report.by, report.about.as_ref());
+        let end = End { id, task, by, about, outcome, result: &result };
+        decision.effects = self.memories(&end, ctx);
         decision.effects.extend(self.notices(id, outcome));
-        decision.effects.extend(self.tell_cost(report, task, outcome, ctx));
-        if report.by.is_none() || report.by != self.lead {
-            decision.events.extend(self.follow_up(id, task, about, outcome, &result, ctx));
+        decision.effects.extend(self.tell_cost(&end, report.cost.as_ref(), ctx));
+        if by.is_none() || by != self.lead {
+            decision.events.extend(self.follow_up(&end, ctx));
         }
         Ok(decision)
     }
@@ -106,7 +127,7 @@ impl Pool {
     ) -> (Vec<Event>, Vec<Effect>) {
         let (outcome, cause) = (Outcome::Failed, Some(reason.to_owned()));
         let end = Event::Finished { task: id, outcome, output: None, reason: cause, cost: None, at: ctx.now };
-        let told = self.follow_up(id, task, None, outcome, reason, ctx);
+        let told = self.follow_up(&End { id, task, by: None, about: None, outcome, result: reason }, ctx);
         (std::iter::once(end).chain(told).collect(), self.notices(id, outcome))
     }
 
@@ -148,18 +169,18 @@ impl Pool {
         Ok(self.changed(id, task, vec![event]).effects(self.notices(id, outcome)))
     }
 
-    /// The lead learns of every end of a worker's task by a task of its own.
-    fn follow_up(
-        &self,
-        id: Uuid,
-        task: &Task,
-        about: Option<&About>,
-        outcome: Outcome,
-        result: &str,
-        ctx: &mut Ctx,
-    ) -> Option<Event> {
+    /// The lead learns of every end of a worker's task by a task of its own, and who has ended it.
+    fn follow_up(&self, end: &End<'_>, ctx: &mut Ctx) -> Option<Event> {
+        let End { id, task, by, about, outcome, result } = *end;
         let lead = self.lead?;
         let worker = task.agent.filter(|&agent| agent != lead).and_then(|agent| self.members.get(&agent))?;
+        let (who, whose) = match by.filter(|by| task.agent != Some(*by)) {
+            None => (worker.name.clone(), String::new()),
+            Some(other) => {
+                let name = self.members.get(&other).map(|member| member.name.clone());
+                (name.unwrap_or_else(|| format!("agent {other}")), format!(" of {}", worker.name))
+            }
+        };
         let what = match about {
             Some(about) => excerpt(&about.text, EXCERPT),
             None => format!("task {id}"),
@@ -170,8 +191,7 @@ impl Pool {
         };
         let result = if result.is_empty() { "(none)".to_owned() } else { excerpt(result, RESULT) };
         let mut text = format!(
-            "{} {verb} a task.\n\nTask: {what}\n\n{label}: {result}\n\nSee get-task-details with taskId {id} for all of it.",
-            worker.name
+            "{who} {verb} a task{whose}.\n\nTask: {what}\n\n{label}: {result}\n\nSee get-task-details with taskId {id} for all of it."
         );
         let blocked: Vec<Uuid> = match outcome {
             Outcome::Completed => Vec::new(),
@@ -199,17 +219,10 @@ impl Pool {
         })))
     }
 
-    /// What the swarm learns from a result: the agent itself always, all of it where the task says so.
-    fn memories(
-        &self,
-        id: Uuid,
-        task: &Task,
-        about: Option<&About>,
-        outcome: Outcome,
-        result: &str,
-        ctx: &mut Ctx,
-    ) -> Vec<Effect> {
-        let (Some(agent), Some(about)) = (task.agent, about) else { return Vec::new() };
+    /// What the swarm learns from a result: whoever has brought it always, all of it where the task says so.
+    fn memories(&self, end: &End<'_>, ctx: &mut Ctx) -> Vec<Effect> {
+        let End { id, task, outcome, result, .. } = *end;
+        let (Some(agent), Some(about)) = (end.agent(), end.about) else { return Vec::new() };
         let content = learning(&about.text, outcome, result);
         if content.chars().count() < MEMORY_MIN {
             return Vec::new();
@@ -243,15 +256,15 @@ impl Pool {
         scopes.into_iter().map(remember).collect()
     }
 
-    /// What it cost is added to what the swarm's work costs, in the name of the agent that worked on it.
-    fn tell_cost(&self, report: &Progress, task: &Task, outcome: Outcome, ctx: &Ctx) -> Option<Effect> {
-        let (id, agent, cost) = (report.task, task.agent.or(report.by)?, report.cost.clone()?);
+    /// What it cost is added to what the swarm's work costs, in the name of the agent that says so: it is its own cost.
+    fn tell_cost(&self, end: &End<'_>, cost: Option<&Cost>, ctx: &Ctx) -> Option<Effect> {
+        let (id, agent, cost) = (end.id, end.agent()?, cost?.clone());
         let report = costs::Report {
             source: costs::Source::Task,
             session: format!("mcp-{id}-{}", ctx.now.millis()),
             agent,
             task: Some(id),
-            failed: outcome != Outcome::Completed,
+            failed: end.outcome != Outcome::Completed,
             cost,
         };
         let command = costs::Command::Report(Box::new(report));

@@ -36,15 +36,16 @@ impl Pool {
         if agents.is_empty() {
             return match self.lead {
                 None if meant => self.hand_out(said, &request, &[None], ctx),
-                lead => Ok(self.leave_to_inboxes(said, request, lead.filter(|_| meant))),
+                None => Ok(Decision::reply(Reply::Heard { tasks: Vec::new() })),
+                Some(lead) => Ok(self.leave_to_inboxes(said, request, lead, meant)),
             };
         }
         let (lead, workers): (Vec<Uuid>, Vec<Uuid>) =
             agents.into_iter().partition(|agent| Some(*agent) == self.lead);
         let workers: Vec<Option<Uuid>> = workers.into_iter().map(Some).collect();
         let mut decision = self.hand_out(said, &request, &workers, ctx)?;
-        if !lead.is_empty() {
-            decision.effects.extend(self.leave_to_inboxes(said, request, self.lead).effects);
+        if let Some(lead) = lead.first() {
+            decision.effects.extend(self.leave_to_inboxes(said, request, *lead, true).effects);
         }
         Ok(decision)
     }
@@ -86,9 +87,10 @@ impl Pool {
         Ok(Decision::new(Reply::Heard { tasks }, events))
     }
 
-    /// They know whose thread it is; without an owner it is for `otherwise`.
-    fn leave_to_inboxes(&self, said: &Said, request: String, otherwise: Option<Uuid>) -> Decision<Self> {
-        let command = inboxes::Command::Hear { said: said.clone(), request, otherwise };
+    /// They know whether a lead has had something of the thread; in all others it is for the lead if the swarm is `meant`.
+    fn leave_to_inboxes(&self, said: &Said, request: String, lead: Uuid, meant: bool) -> Decision<Self> {
+        let (said, otherwise) = (said.clone(), Some(lead).filter(|_| meant));
+        let command = inboxes::Command::Hear { said, request, otherwise, lead: Some(lead) };
         let effect = Effect::entity::<Inboxes>(EntityKey::of(Kind::Inboxes, &self.swarm), &command);
         Decision::reply(Reply::Heard { tasks: Vec::new() }).effects(vec![effect])
     }

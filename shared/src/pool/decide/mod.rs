@@ -47,6 +47,7 @@ impl Pool {
             Command::SteeringLost { messages } => Ok(self.decide_steering_lost(messages)),
             Command::Survey => Ok(Decision::reply(Reply::Surveyed(self.survey()))),
             Command::Find { name } => self.decide_find(name),
+            Command::Inspect { task } => Ok(Self::unchanged(*task, &self.live(*task)?)),
             Command::Poll { agent, instance, managed, last } => {
                 self.decide_poll(*agent, instance, *managed, *last, ctx)
             }

@@ -149,6 +149,31 @@ fn what_it_cost_is_kept_with_the_result() {
 }
 
 #[test]
+fn who_ends_the_task_of_another_speaks_for_itself() {
+    let mut swarm = Swarm::new();
+    for by in [LEAD, BOB] {
+        let (spec, target) = (TaskSpec::new("do it"), Target::Assign { agent: Some(ANN) });
+        let create = Create { by: Some(BOB), spec, target, rules: Rules::Plain, facts: Vec::new() };
+        let task = created(swarm.run(Command::Create(Box::new(create))));
+        let cost = json!({"totalCostUsd": 0.25, "inputTokens": 1200, "numTurns": 3});
+        let about = About { text: "write the docs of the pool".into(), ..About::default() };
+        let report = Progress {
+            finish: Some(completed("nobody needs them any more")),
+            cost: serde_json::from_value(cost).unwrap(),
+            about: Some(about),
+            ..report(task, by)
+        };
+        swarm.run(Command::Progress(Box::new(report))).unwrap();
+        let (costs, memory) = (swarm.sent(Kind::Costs).pop(), swarm.sent(Kind::Memory).pop());
+        assert_eq!(costs.unwrap()["report"]["agent"], json!(by));
+        assert_eq!(memory.unwrap()["remember"]["agent"], json!(by));
+    }
+    let follow_up = swarm.poll(LEAD).0.unwrap();
+    let text = swarm.body(follow_up.id)["task"].as_str().unwrap().to_owned();
+    assert!(text.starts_with("bob has completed a task of ann."), "{text}");
+}
+
+#[test]
 fn the_first_result_stays() {
     let mut swarm = Swarm::new();
     let task = swarm.assigned(ANN);
@@ -163,6 +188,8 @@ fn the_first_result_stays() {
         assert_eq!(refusal.code, Code::WrongState);
         assert!(refusal.message.contains("completed"));
     }
+    assert!(finish(LEAD, completed("one")).is_ok(), "its creator may have ended it");
+    assert_eq!(finish(LEAD, completed("two")).unwrap_err().code, Code::WrongState);
     assert_eq!(finish(BOB, completed("one")).unwrap_err().code, Code::Forbidden);
     assert!(answer_for_ended(&body, &Attempted::Progress { by: Some(ANN) }).is_ok());
     let cancel = answer_for_ended(&body, &Attempted::Cancel).unwrap_err();

@@ -87,6 +87,20 @@ fn a_mention_is_for_the_lead_and_for_the_pool_without_one() {
 }
 
 #[test]
+fn what_is_left_to_the_inboxes_is_for_whoever_leads_now() {
+    let mut swarm = Swarm::new();
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    assert!(swarm.hears(said("2.0", "1.0", "and that", false)).is_empty());
+    assert!(swarm.sent(Kind::Inboxes).is_empty(), "nobody reads an inbox");
+    let next = Uuid::from_u128(9);
+    swarm.run(Command::Join(join(next, "next", true))).unwrap();
+    assert!(swarm.hears(said("3.0", "1.0", "and that", false)).is_empty());
+    let left = swarm.sent(Kind::Inboxes).pop().unwrap();
+    let (lead, otherwise) = (&left["hear"]["lead"], &left["hear"]["otherwise"]);
+    assert_eq!((lead, otherwise), (&next.to_string().into(), &Value::Null));
+}
+
+#[test]
 fn an_empty_mention_is_asked_back() {
     let mut swarm = Swarm::new();
     assert!(swarm.hears(said("1.0", "1.0", "<@UBOT>", true)).is_empty());

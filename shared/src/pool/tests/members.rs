@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::entity::{Changes, DocumentChange, Effect};
+use crate::harness::merge;
 use crate::id::Kind;
 
 #[test]
@@ -71,6 +72,29 @@ fn leaving_gives_everything_back() {
     assert_eq!(swarm.refused(Command::Leave { agent: ANN }), Code::NotJoined);
     swarm.run(Command::Join(join(ANN, "ann", false))).unwrap();
     assert_eq!(swarm.member(ANN)["status"], "idle");
+}
+
+/// A store that is told of both at once changes the document that was there before.
+#[test]
+fn who_joins_again_has_none_of_its_old_texts() {
+    let mut swarm = Swarm::new();
+    let (setup_script, tools_md) = (Some("true".to_owned()), Some("use them well".to_owned()));
+    swarm.run(describe(Profile { setup_script, tools_md, ..Profile::default() })).unwrap();
+    let mut profile = swarm.0.body(&format!("profile/{ANN}")).unwrap().clone();
+    let own = ["setupScript", "toolsMd"];
+    assert!(own.iter().all(|field| profile.contains_key(*field)), "{profile:?}");
+    let is_joined = |event: &&Event| matches!(event, Event::Joined { join, .. } if join.agent == ANN);
+    let mut changes = Changes::default();
+    Swarm::empty().0.entity.apply(swarm.0.events.iter().find(is_joined).unwrap(), &mut changes);
+    for change in changes.documents {
+        if let DocumentChange::Put { key, body: Some(body), .. } = change
+            && key.starts_with("profile/")
+        {
+            merge(&mut profile, body.value());
+        }
+    }
+    assert!(own.iter().all(|field| !profile.contains_key(*field)), "{profile:?}");
+    assert!(profile.contains_key("claudeMd"));
 }
 
 #[test]

@@ -9,9 +9,17 @@ fn a_tick_fires_so_many_and_the_next_one_the_others() {
     for number in 0..1100 {
         create(&mut bench, once(&format!("soon {number:04}"), 5000 + number)).unwrap();
     }
-    let all = Command::List { enabled: None, name: None, one_time: None, hide_completed: true };
-    let Reply::List { schedules, left_out } = bench.run(all).unwrap() else { panic!("a list") };
-    assert_eq!((schedules.len(), left_out), (1000, 100));
+    // By their names this one is the last, and by its time the first.
+    create(&mut bench, once("xylophone", 4000)).unwrap();
+    let list =
+        |soonest| Command::List { enabled: None, name: None, one_time: None, hide_completed: true, soonest };
+    let Reply::List { schedules, left_out } = bench.run(list(false)).unwrap() else { panic!("a list") };
+    assert_eq!((schedules.len(), left_out), (1000, 101));
+    assert_eq!(schedules[0]["name"], "soon 0000");
+    let Reply::List { schedules, left_out } = bench.run(list(true)).unwrap() else { panic!("a list") };
+    assert_eq!((schedules.len(), left_out), (1000, 101));
+    assert_eq!((&schedules[0]["name"], &schedules[1]["name"]), (&json!("xylophone"), &json!("soon 0000")));
+    bench.run(Command::Delete { which: named("xylophone"), by: LEAD }).unwrap();
     bench.now = bench.now + MINUTE;
     bench.run(Command::Tick).unwrap();
     assert_eq!(bench.effects.len(), 256);

@@ -141,7 +141,7 @@ fn a_refusal_that_comes_after_the_wall_clock_was_set_back_is_no_long_rest() {
     }
     bench.now = begin + 2 * MINUTE;
     let schedule = get(&bench, "minutely").id;
-    bench.run(Command::RunFailed { schedule, message: "no".into() }).unwrap();
+    bench.run(Command::RunFailed { schedule, message: "no".into(), by_hand: false }).unwrap();
     assert_eq!(get(&bench, "minutely").next_run, Some(begin + 3 * MINUTE));
     assert_eq!(tick_at(&mut bench, begin + 3 * MINUTE), 1);
 }

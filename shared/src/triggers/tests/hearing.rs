@@ -48,10 +48,12 @@ fn a_letter_goes_to_the_swarms_mail_once_unless_an_agent_asked_for_it() {
     assert_eq!(bench.body("receipt/00000000-0000-0000-0000-000000000001").unwrap()["status"], "processed");
     let waits = wait(&bench, 9, "ann", json!({ "action": "message.received" }));
     bench.run(waits).unwrap();
-    bench.run(Command::Deliver { incoming: written(3, "e3") }).unwrap();
+    let hears = |reply: Reply| matches!(reply, Reply::Delivered { heard: true, .. });
+    assert!(!hears(bench.run(Command::Deliver { incoming: written(3, "e3") }).unwrap()));
     assert_eq!(posted(&bench), 1, "whoever waited has it");
-    bench.run(Command::Replay { of: id(1), incoming: written(4, "") }).unwrap();
+    let replayed = bench.run(Command::Replay { of: id(1), incoming: written(4, "") }).unwrap();
     assert_eq!(posted(&bench), 2, "who hands it on once more means it");
+    assert!(hears(replayed), "whoever does is told that the swarm has it");
     assert_eq!(bench.restored(), bench.entity);
 }
 

@@ -51,6 +51,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::raw("tools_read", "Read with a tool", SKEIN, read)
             .core()
             .reads()
+            .handing_on()
             // What it hands on may be text alone, and a client takes no such result from a tool with an output schema.
             .text_alone()
             .about(
@@ -63,6 +64,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .core()
             .writes(Right::Read)
             .destructive()
+            .handing_on()
             .text_alone()
             .about("Call any tool by its name.", "The same rules hold as for a direct call.")
             .found_by("invoke run execute deferred by name")

@@ -199,6 +199,7 @@ async fn list_schedules(call: Call, args: ListArgs) -> Outcome {
         name: args.name,
         one_time: args.schedule_type.map(|kind| kind == "one_time"),
         hide_completed: args.hide_completed.unwrap_or(true),
+        soonest: false,
     };
     let (schedules, left_out) = call.service.list_schedules(&call.who, wanted).await?;
     let count = schedules.len();

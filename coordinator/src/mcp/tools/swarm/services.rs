@@ -71,7 +71,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new("unregister-service", "Unregister a service", SWARM, unregister)
             .writes(Right::Work)
             .destructive()
-            .about("Take your service out of the list.", "")
+            .about("Take your service out of the list.", "The lead may take any out, by its id.")
             .found_by("remove stop web server")
             .args(which())
             .output(result()),
@@ -164,7 +164,7 @@ impl One {
 
 async fn unregister(call: Call, args: One) -> Outcome {
     let service = call.service.unregister_service(&call.who, call.request, args.which()?).await?;
-    Ok(done("Your service is not listed any more.", facts!({ "service": service })))
+    Ok(done("The service is not listed any more.", facts!({ "service": service })))
 }
 
 #[derive(Deserialize)]

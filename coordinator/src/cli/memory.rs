@@ -1,0 +1,33 @@
+//! `skein memory forget`
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use skein_proto::v1::ForgetMemoryRequest;
+use uuid::Uuid;
+
+use super::{CliError, Common};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Memory {
+    /// Forget something for good, such as a secret that was learnt, or what takes the room of something else.
+    Forget {
+        /// Its id, as `memory-search` shows it.
+        id: Uuid,
+        /// A file with the token of the swarm's lead, or of the agent whose it is, to do it as that one; - reads it from
+        /// standard input [default: as the operator].
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+impl Memory {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let Memory::Forget { id, token_file, common } = self;
+        let request = ForgetMemoryRequest { swarm: common.swarm.to_string(), memory: id.to_string() };
+        let mut admin = common.admin_as(token_file.as_deref()).await?;
+        common.print(admin.forget_memory(request).await)
+    }
+}

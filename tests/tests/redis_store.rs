@@ -287,11 +287,15 @@ async fn no_reader_misses_what_comes_after_a_failover_whoever_notices_it_first()
     }
     let read_up_to = other.last_position().await.unwrap();
     throw_back(&mut server, &behind).await;
+    while other.is_the_same().await.is_err() {}
+    let now = other.last_position().await;
+    assert!(now.as_ref().is_err_and(|told| told.to_string().contains("restarted or replaced")), "{now:?}");
 
     begin_anew(&first).await;
     take_all(&first).await;
     commit(&first, 3).await.unwrap();
     begin_anew(&other).await;
+    assert!(other.last_position().await.unwrap() > read_up_to);
     let told = async |after: u64| {
         let records = other.records(after, 10).await.unwrap();
         records.iter().map(|record| record.version.0).collect::<Vec<_>>()

@@ -10,7 +10,7 @@ use super::{CliError, Common};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Memory {
-    /// Forget something for good, such as a secret that was learnt, or what takes the room of something else.
+    /// Forget something for good: no search finds it any more. Its event and its task keep their words for their time.
     Forget {
         /// Its id, as `memory-search` shows it.
         id: Uuid,

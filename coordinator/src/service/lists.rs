@@ -228,18 +228,20 @@ impl Service {
             }
         }
         match id_of(task, "id") {
-            Some(id) if forgotten => self.can_start(who, id).await,
+            Some(id) if forgotten => self.could_start(who, id, task["status"] == "completed").await,
             _ => Ok(true),
         }
     }
 
     /// The same by the word of the pool, which knows how a dependency has ended whose document is no longer kept. A task
-    /// that it does not know has ended itself.
-    async fn can_start(&self, who: &Principal, task: Uuid) -> Result<bool, Refusal> {
+    /// that it does not know has ended itself, and could start if it is completed.
+    async fn could_start(&self, who: &Principal, task: Uuid, completed: bool) -> Result<bool, Refusal> {
         match self.ask::<Pool>(&who.entity(Kind::Pool), Command::Inspect { task }).await {
             Ok(Reply::Task { task, .. }) => Ok(task.unmet.is_empty()),
             Ok(_) => Err(unexpected("the pool")),
-            Err(refusal) if refusal.code == Code::NotFound => Ok(true),
+            Err(refusal) if refusal.code == Code::NotFound => Ok(completed),
+            // A pool of an earlier release does not know the question.
+            Err(refusal) if refusal.code == Code::InvalidArgument => Ok(false),
             Err(refusal) => Err(refusal),
         }
     }

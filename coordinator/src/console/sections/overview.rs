@@ -32,7 +32,7 @@ pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Re
         list("tasks", SOME),
         service.held_locks(who),
         list("waits", SOME),
-        service.list_schedules(who, Schedules { soonest: true, ..Schedules::default() }),
+        service.list_schedules(who, Schedules { enabled: Some(true), soonest: true, ..Schedules::default() }),
         throughput(service, who),
     )?;
     let warning = members.warning();

@@ -252,6 +252,14 @@ impl Connection {
         Ok((number, connection))
     }
 
+    /// Whether the server is in this life.
+    ///
+    /// # Errors
+    /// When it is in another, or cannot be asked.
+    pub(super) async fn is_in(&self, life: &Generation) -> Result<(), StoreError> {
+        self.link_to(life).await.map(drop)
+    }
+
     /// Looks whether a connection is still of use after what it answered.
     fn seen<T>(&self, number: u64, asked: Instant, answer: Result<T, RedisError>) -> Result<T, RedisError> {
         self.watch.heard(asked, &answer);

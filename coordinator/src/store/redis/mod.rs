@@ -437,7 +437,9 @@ impl Store for Redis {
         self.read(self.reader.history(key, after, limit).await)
     }
 
+    /// Of the life that is relied on: at the beginning of another one it lies behind what was read of the last.
     async fn last_position(&self) -> Result<u64, StoreError> {
+        self.reader.connection.is_in(&self.reliance.generation()).await?;
         Ok(self.scan(Of::All).await?.newest)
     }
 

@@ -36,8 +36,7 @@ impl Pool {
         if agents.is_empty() {
             return match self.lead {
                 None if meant => self.hand_out(said, &request, &[None], ctx),
-                None => Ok(Decision::reply(Reply::Heard { tasks: Vec::new() })),
-                Some(lead) => Ok(self.leave_to_inboxes(said, request, lead, meant)),
+                lead => Ok(self.leave_to_inboxes(said, request, lead, meant)),
             };
         }
         let (lead, workers): (Vec<Uuid>, Vec<Uuid>) =
@@ -45,7 +44,7 @@ impl Pool {
         let workers: Vec<Option<Uuid>> = workers.into_iter().map(Some).collect();
         let mut decision = self.hand_out(said, &request, &workers, ctx)?;
         if let Some(lead) = lead.first() {
-            decision.effects.extend(self.leave_to_inboxes(said, request, *lead, true).effects);
+            decision.effects.extend(self.leave_to_inboxes(said, request, Some(*lead), true).effects);
         }
         Ok(decision)
     }
@@ -88,9 +87,16 @@ impl Pool {
     }
 
     /// They know whether a lead has had something of the thread; in all others it is for the lead if the swarm is `meant`.
-    fn leave_to_inboxes(&self, said: &Said, request: String, lead: Uuid, meant: bool) -> Decision<Self> {
-        let (said, otherwise) = (said.clone(), Some(lead).filter(|_| meant));
-        let command = inboxes::Command::Hear { said, request, otherwise, lead: Some(lead) };
+    /// While nobody leads, a thread stays with whoever had it, who may lead again.
+    fn leave_to_inboxes(
+        &self,
+        said: &Said,
+        request: String,
+        lead: Option<Uuid>,
+        meant: bool,
+    ) -> Decision<Self> {
+        let (said, otherwise) = (said.clone(), lead.filter(|_| meant));
+        let command = inboxes::Command::Hear { said, request, otherwise, lead };
         let effect = Effect::entity::<Inboxes>(EntityKey::of(Kind::Inboxes, &self.swarm), &command);
         Decision::reply(Reply::Heard { tasks: Vec::new() }).effects(vec![effect])
     }

@@ -188,7 +188,7 @@ echo "{\"type\":\"turn.completed\",\"usage\":{\"input_tokens\":7,\"output_tokens
 sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
     let (instance, settings) = (id(8), "harness = 'codex'\nprompt = 'Count.'");
     let (coordinator, mut bed) = asleep(script, settings, instance).await;
-    bed.define("worker", &format!("command = ['no-such-program']\n{settings}"));
+    bed.define("worker", &format!("command = ['true']\n{settings}\ncredentials = ['nothing']"));
     coordinator.until("the change is announced", |state| state.registrations.len() == 2).await;
     coordinator.say(restore(instance, 4)).await;
     let report = coordinator.reported(instance, |what| matches!(what, What::StartFailed(_))).await;

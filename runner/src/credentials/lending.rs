@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::ExposeSecret;
 
-use super::{Credentials, Fields, Reference, variables};
+use super::{Credentials, Fields, Reference, names, variables};
 use crate::container::User;
 
 impl Credentials {
@@ -30,11 +30,10 @@ impl Credentials {
         order: &[Reference],
         seen: &Path,
     ) -> Result<BTreeMap<String, String>, String> {
-        let lent = Self::new(folder.to_owned());
-        let there = lent.list().map_err(|error| format!("what it was lent cannot be read: {error}"))?;
-        let mut there: Vec<Reference> = there.into_keys().collect();
+        let mut there =
+            references_in(folder).map_err(|error| format!("what it was lent cannot be read: {error}"))?;
         there.sort_by_key(|reference| order.iter().position(|ordered| ordered == reference));
-        lent.variables(&there, seen)
+        Self::new(folder.to_owned()).variables(&there, seen)
     }
 
     /// Copies credentials into a folder, anew if it is there, that only `reader` may read, or this user if none is named. It
@@ -50,6 +49,16 @@ impl Credentials {
         }
         Ok(())
     }
+}
+
+/// What lies in a folder into which it was lent, whatever its fields are called.
+fn references_in(folder: &Path) -> std::io::Result<Vec<Reference>> {
+    let mut found = Vec::new();
+    for kind in names(folder)? {
+        let instances = names(&folder.join(&kind))?;
+        found.extend(instances.into_iter().map(|instance| Reference { kind: kind.clone(), instance }));
+    }
+    Ok(found)
 }
 
 fn place(reference: &Reference) -> PathBuf {
@@ -154,6 +163,13 @@ mod tests {
         assert_eq!(variables(&references[..2])["GITHUB_TOKEN"], "z");
         take_back(&folder);
         assert!(variables(&references).is_empty());
+
+        // Put there by hand: its only field counts, whatever that is called.
+        let by_hand = root.path().join("all/openai_key/default");
+        fs::remove_file(by_hand.join("token")).unwrap();
+        fs::write(by_hand.join("key.txt"), "h").unwrap();
+        credentials.lend(&references[..1], &folder, None).unwrap();
+        assert_eq!(variables(&references)["OPENAI_API_KEY"], "h");
     }
 
     /// The tests run as root, as a runner that gives its instances users of their own.

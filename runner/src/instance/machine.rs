@@ -45,8 +45,8 @@ pub(super) struct Machine {
     pub row: Row,
     pub handle: Handle,
     pub endpoint: Endpoint,
-    /// By which it runs; none where an earlier process of the runner has started it and its agent is gone since.
-    pub(super) definition: Option<Arc<Definition>>,
+    /// By which it runs; none where an earlier process of the runner has started it and this one has no definition yet.
+    begun_with: Option<Arc<Definition>>,
     pub(super) inbox: Inbox,
     variables: Variables,
     /// When a freeze that failed is tried again.
@@ -214,7 +214,7 @@ impl Machine {
             row,
             handle,
             endpoint,
-            definition,
+            begun_with: definition,
             inbox,
             variables: Variables::default(),
             freeze_again: None,
@@ -283,13 +283,18 @@ impl Machine {
 
     /// How long the instance has to end once it was asked to.
     pub(super) fn grace(&self) -> Duration {
-        self.definition.as_ref().map_or(Duration::ZERO, |definition| definition.grace)
+        self.definition().map_or(Duration::ZERO, |definition| definition.grace)
+    }
+
+    /// What the run goes by. Where it is not known by which it began, the one that there is counts.
+    fn definition(&self) -> Result<Arc<Definition>, Failure> {
+        self.begun_with.clone().map_or_else(|| self.shared.definition(&self.row), Ok)
     }
 
     /// A process has ended by itself, or was `late`: goes on to the one that follows.
     async fn go_on(&mut self, exit: Exit, late: bool) -> Result<Next, LeftBehind> {
         self.freeze_again = None;
-        let Some(definition) = self.definition.clone() else {
+        let Ok(definition) = self.definition() else {
             return Ok(Next::Over(self.run_exit(exit), std::mem::take(&mut self.row.reason)));
         };
         let hooks = &definition.hooks;
@@ -378,8 +383,8 @@ impl Machine {
     fn reach(&self) -> Result<Reach, Refusal> {
         self.is_reached()?;
         let failed = |Failure(problem)| Refusal::new(Code::WrongState, problem);
-        let definition = self.definition.clone().map_or_else(|| self.shared.definition(&self.row), Ok);
-        let spec = definition.and_then(|definition| spec::of(&self.shared, &self.row, &definition, None));
+        let spec =
+            self.definition().and_then(|definition| spec::of(&self.shared, &self.row, &definition, None));
         let spec = spec.map_err(failed)?;
         Ok(Reach { handle: self.handle.clone(), spec, variables: self.variables.to_map() })
     }

@@ -146,16 +146,20 @@ async fn a_command_that_prints_more_than_a_file_of_its_run_may_have_is_answered(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_changes_during_a_run_takes_no_tool_from_it() {
     let (coordinator, mut bed) = begun().await;
-    bed.define("worker", "image = 'my/agent:1'\nenv = { COLOUR = 'red' }");
-    bed.define("other", "command = ['true']");
-    coordinator
-        .until("the change is announced", |state| {
-            let agents = state.registrations.last().map(|one| one.agents.as_slice()).unwrap_or_default();
-            agents.iter().any(|agent| agent.name == "other")
-        })
-        .await;
-    coordinator.say(bash(1, 1, "echo \"${COLOUR-none} $(basename $HOME)\"")).await;
-    assert_eq!(text(&answer(&coordinator, 1).await), "none worker");
+    // The image is another's only where there is Docker; with the variable it is everywhere.
+    for (number, settings) in [(1, "command = ['sh']"), (2, "image = 'my/agent:1'")] {
+        bed.define("worker", &format!("{settings}\nenv = {{ COLOUR = 'red' }}"));
+        let other = format!("other-{number}");
+        bed.define(&other, "command = ['true']");
+        coordinator
+            .until("the change is announced", |state| {
+                let agents = state.registrations.last().map(|one| one.agents.as_slice()).unwrap_or_default();
+                agents.iter().any(|agent| agent.name == other)
+            })
+            .await;
+        coordinator.say(bash(number, number.into(), "echo \"${COLOUR-none} $(basename $HOME)\"")).await;
+        assert_eq!(text(&answer(&coordinator, number).await), "none worker");
+    }
     bed.leave().await.unwrap();
 }
 

@@ -53,6 +53,33 @@ async fn a_hook_that_fails_before_the_agent_speaks_for_no_agent() {
     assert!(exited.reason.contains("the hook `exit 42` ended with exit code 42"), "{exited:?}");
 }
 
+/// Its new runner does not know by which definition it began: the one that there is counts, as soon as there is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_taken_over_under_a_broken_definition_goes_by_the_mended_one() {
+    let script = "echo up > up; while [ ! -e go ]; do sleep 0.02; done";
+    let hooks = "hooks = { post = [\"echo after > after\"] }";
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let mut bed = Bed::with(script, hooks);
+    let mut first = bed.run_apart(&coordinator);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    bed.written("up").await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    first.kill().await.unwrap();
+    bed.define("worker", "comand = ['sh']");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 2).await;
+    bed.define("worker", &format!("command = ['sh']\n{hooks}"));
+    let has_worker = |state: &v1::Register| state.agents.iter().any(|agent| agent.name == "worker");
+    coordinator
+        .until("the agent is announced", |state| state.registrations.last().is_some_and(has_worker))
+        .await;
+    std::fs::write(bed.work("go"), "").unwrap();
+    assert_eq!(bed.written("after").await, "after\n");
+    coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+    bed.leave().await.unwrap();
+}
+
 /// However politely its hook ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_runner_leaves_during_a_hook_is_not_done() {

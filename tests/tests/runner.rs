@@ -1,6 +1,5 @@
 //! `skein-runner` as a process of its own beside `skein up --no-runner`.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,10 +11,9 @@ use skein_tests::mcp::Client;
 use skein_tests::ports;
 use skein_tests::process::{Signal, signal};
 use skein_tests::runner::{Place, terminate};
-use skein_tests::up::{Folder, Up, binary};
+use skein_tests::up::{Folder, Up};
 use skein_tests::webhook;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::Child;
 
 /// A free address, for a node that has to come back to it.
 fn free_address() -> Result<String> {
@@ -181,42 +179,6 @@ async fn how_a_run_ended_is_told_without_its_log_and_its_runner() -> Result<()> 
     let followed = followed.context("it is followed still")??;
     let note = String::from_utf8(followed.stderr)?;
     ensure!(note.contains("no coordinator has a connection") && note.contains("exit code 3"), "{note}");
-    Ok(())
-}
-
-/// Follows something, and has read the first line of it.
-async fn following(up: &Up, arguments: &[&str]) -> Result<(Child, BufReader<ChildStdout>)> {
-    let mut command = Command::new(binary("skein"));
-    command.args(arguments).arg("--data").arg(up.data()).stdin(Stdio::null()).kill_on_drop(true);
-    let mut follower = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut lines = BufReader::new(follower.stdout.take().context("it has no output")?);
-    ensure!(lines.read_line(&mut String::new()).await? > 0, "{arguments:?} has ended");
-    Ok((follower, lines))
-}
-
-/// The run goes on, and so may what happens: who follows them would else take what they have for all there is.
-#[tokio::test]
-async fn who_follows_what_a_stopping_node_tells_is_told_to_try_again() -> Result<()> {
-    let place = Place::new("far")?;
-    place.define("idle", "command = [\"sh\", \"-c\", \"echo one; sleep 600\"]\n")?;
-    let up = Up::start_in(Folder::new()?, &["--no-runner"]).await?;
-    let _runner = place.start(&[&up.grpc], &up.token("runner", "far").await?)?;
-    up.row("runners", |runner| runner["state"] == "ready").await?;
-    up.skein(&["agent", "run", "idle"]).await?;
-    up.row("instances", |row| row["agent"] == "idle" && row["state"] == "running").await?;
-    let followers = [
-        (following(&up, &["agent", "logs", "idle", "--follow"]).await?, "call again"),
-        (following(&up, &["events", "--follow"]).await?, "--after "),
-    ];
-    let _folder = up.terminate().await?;
-    for ((follower, mut lines), advice) in followers {
-        let mut rest = String::new();
-        let ended = async { tokio::try_join!(follower.wait_with_output(), lines.read_to_string(&mut rest)) };
-        let (ended, _) =
-            tokio::time::timeout(Duration::from_secs(60), ended).await.context("it is followed still")??;
-        let note = String::from_utf8(ended.stderr)?;
-        ensure!(ended.status.code() == Some(6) && note.contains(advice), "{}: {note}", ended.status);
-    }
     Ok(())
 }
 

@@ -4,13 +4,18 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_runner::container::{Isolation, confine};
 use skein_tests::mcp::Client;
+use skein_tests::runner::Place;
 use skein_tests::stage::Stage;
-use skein_tests::up::Up;
+use skein_tests::up::{Folder, Up, binary};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
 
 /// The text of a tool's result, and whether it is an error.
 fn said(result: &Value) -> (String, bool) {
@@ -205,4 +210,40 @@ async fn a_hook_that_fails_after_its_agent_changes_no_status_and_its_words_are_i
     ensure!(note.contains("completed, exit code 0"), "{note}");
     let told = "the hook `echo not sent; exit 7` ended with exit code 7";
     stage.has_logged(told).await
+}
+
+/// Follows something, and has read the first line of it.
+async fn following(up: &Up, arguments: &[&str]) -> Result<(Child, BufReader<ChildStdout>)> {
+    let mut command = Command::new(binary("skein"));
+    command.args(arguments).arg("--data").arg(up.data()).stdin(Stdio::null()).kill_on_drop(true);
+    let mut follower = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(follower.stdout.take().context("it has no output")?);
+    ensure!(lines.read_line(&mut String::new()).await? > 0, "{arguments:?} has ended");
+    Ok((follower, lines))
+}
+
+/// The run goes on, and so may what happens: who follows them would else take what they have for all there is.
+#[tokio::test]
+async fn who_follows_what_a_stopping_node_tells_is_told_to_try_again() -> Result<()> {
+    let place = Place::new("far")?;
+    place.define("idle", "command = [\"sh\", \"-c\", \"echo one; sleep 600\"]\n")?;
+    let up = Up::start_in(Folder::new()?, &["--no-runner"]).await?;
+    let _runner = place.start(&[&up.grpc], &up.token("runner", "far").await?)?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    up.skein(&["agent", "run", "idle"]).await?;
+    up.row("instances", |row| row["agent"] == "idle" && row["state"] == "running").await?;
+    let followers = [
+        (following(&up, &["agent", "logs", "idle", "--follow"]).await?, "call again"),
+        (following(&up, &["events", "--follow"]).await?, "--after "),
+    ];
+    let _folder = up.terminate().await?;
+    for ((follower, mut lines), advice) in followers {
+        let mut rest = String::new();
+        let ended = async { tokio::try_join!(follower.wait_with_output(), lines.read_to_string(&mut rest)) };
+        let (ended, _) =
+            tokio::time::timeout(Duration::from_secs(60), ended).await.context("it is followed still")??;
+        let note = String::from_utf8(ended.stderr)?;
+        ensure!(ended.status.code() == Some(6) && note.contains(advice), "{}: {note}", ended.status);
+    }
+    Ok(())
 }

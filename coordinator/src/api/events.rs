@@ -62,11 +62,9 @@ impl Feed {
         }
     }
 
-    /// A position of another store, or of a later state of this one, would be followed by nothing until as much has
-    /// happened anew.
     async fn require_reached(&self, projection: &Projection) -> Result<(), Refusal> {
-        let newest = projection.position().await.map_err(|problem| self.unreadable(&problem))?;
-        if self.after <= newest {
+        let reached = projection.has_reached(self.after).await;
+        if reached.map_err(|problem| self.unreadable(&problem))? {
             return Ok(());
         }
         let problem = format!(

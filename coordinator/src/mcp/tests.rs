@@ -41,6 +41,7 @@ mod members;
 mod offers;
 mod permissions;
 mod repeats;
+mod resources;
 mod sessions;
 mod settings;
 mod tasks;

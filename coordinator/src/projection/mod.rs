@@ -348,6 +348,15 @@ impl Projection {
         Ok(history::end(last))
     }
 
+    /// Whether as much has happened as a cursor says. One of another store, or of a later state of this one, would hear
+    /// nothing until that has happened anew.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn has_reached(&self, cursor: u64) -> Result<bool, ProjectionError> {
+        Ok(cursor <= self.position().await?)
+    }
+
     async fn read<T, Q>(&self, query: Q) -> Result<T, ProjectionError>
     where
         T: Send + 'static,

@@ -176,9 +176,8 @@ impl Service {
         }
     }
 
-    /// A cursor of another store, or of a later state of this one, would hear nothing until as much has happened anew.
     async fn require_reached(&self, cursor: u64) -> Result<(), Refusal> {
-        if cursor <= self.newest_position().await? {
+        if self.projection().has_reached(cursor).await.map_err(unreadable)? {
             return Ok(());
         }
         Err(Refusal::new(

@@ -252,18 +252,7 @@ mod tests {
         let target = Target::Assign { agent: Some(ann.agent) };
         let wanted = Wanted { spec: TaskSpec::new("count"), target, rules: Rules::Plain };
         let sent = service.send_task(&lead, Uuid::now_v7(), wanted).await.unwrap().task;
-        let site = services::Register {
-            agent: ann.agent,
-            script: "serve".to_owned(),
-            url: "http://ann".to_owned(),
-            description: None,
-            health_path: None,
-            cwd: None,
-            interpreter: None,
-            args: None,
-            env: None,
-            metadata: None,
-        };
+        let site = services::Register::new(ann.agent, "serve", "http://ann");
         service.register_service(&ann, Uuid::now_v7(), site).await.unwrap();
         let task = Uuid::try_parse(sent["id"].as_str().unwrap()).unwrap();
         let remove =

@@ -1,7 +1,6 @@
-//! The life of one instance, in a task of its own: it starts, freezes, thaws, ends, and each step is written
-//! down with its report.
+//! The life of one instance that has started, in a task of its own: it freezes, thaws, ends, and each step is written down
+//! with its report.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +13,10 @@ use super::ledger::{Row, State, What};
 use super::shared::LeftBehind;
 use super::sleeper::Sleeper;
 use super::stage::{self, Deadline, Stage};
+use super::start::{Begun, launch_stage};
 use super::variables::Variables;
-use super::{ForTool, Inbox, Order, Reach, Shared, input, kept, spec};
-use crate::container::{Exit, Failure, Handle, Spec};
+use super::{ForTool, Inbox, Order, Reach, Shared, spec};
+use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
@@ -30,14 +30,6 @@ pub(super) const STOPPED: &str = "the runner was stopped";
 /// How long what failed rests before it is tried again. A process that waits for the disk cannot be frozen, an engine whose
 /// daemon does not answer ends nothing, and a disk may be full.
 pub(super) const REST: Duration = Duration::from_secs(1);
-
-/// What a start has come to.
-pub(super) struct Begun {
-    pub handle: Handle,
-    pub endpoint: Endpoint,
-    /// By which it was started. What is changed of it counts for the next run.
-    pub definition: Arc<Definition>,
-}
 
 /// A running instance.
 pub(super) struct Machine {
@@ -53,114 +45,6 @@ pub(super) struct Machine {
     freeze_again: Option<Instant>,
     /// Whether the runner has no lease.
     pub(super) silent: watch::Receiver<bool>,
-}
-
-/// Starts an instance, lives with it to its end and gives that, as [`Machine::run`] does.
-pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut inbox: Inbox) -> Option<Row> {
-    row.input = input;
-    match begin(&shared, &mut row, &mut inbox).await.ok()? {
-        Ok(begun) => {
-            let pid = begun.handle.pid;
-            row.state = State::Running;
-            tracing::info!(instance = row.instance, pid, "started");
-            shared.save(&row, Some(What::Started { pid })).await;
-            Machine::new(shared, row, begun, inbox).run().await
-        }
-        Err(Failure(reason)) => {
-            tracing::warn!(instance = row.instance, reason, "not started");
-            shared.clear(&row.instance).await;
-            (row.state, row.reason) = (State::Ended, reason);
-            Some(row)
-        }
-    }
-}
-
-/// Starts the first process, once the runner has its lease: a start may have lain about for longer than that lasted, and
-/// what it starts may run elsewhere by now. It is given up when it is not wanted any more: an image may take hours.
-async fn begin(
-    shared: &Shared,
-    row: &mut Row,
-    inbox: &mut Inbox,
-) -> Result<Result<Begun, Failure>, LeftBehind> {
-    let (mut silent, began, latest) = (shared.silent.subscribe(), row.began, row.token);
-    let launched = async {
-        // Its sender lives in `shared`.
-        let _ = silent.wait_for(|silent| !silent).await;
-        launch(shared, row).await
-    };
-    let (token, reason) = tokio::select! {
-        biased;
-        launched = launched => return Ok(launched),
-        given_up = inbox.given_up(began, latest) => given_up,
-    };
-    row.token = token;
-    // It may have got as far as to leave something behind.
-    shared.sweep(&row.instance).await?;
-    Ok(Err(Failure(reason)))
-}
-
-async fn launch(shared: &Shared, row: &mut Row) -> Result<Begun, Failure> {
-    let definition = shared.definition(row)?;
-    row.stage = Stage::first(&definition.hooks);
-    (row.harness, row.patience) = (definition.program.harness(), definition.program.patience());
-    open_and_launch(shared, row, definition).await
-}
-
-/// Opens the instance's endpoint and starts the process whose turn it is.
-pub(super) async fn open_and_launch(
-    shared: &Shared,
-    row: &mut Row,
-    definition: Arc<Definition>,
-) -> Result<Begun, Failure> {
-    row.egress = definition.container.as_ref().map(|container| container.egress.clone()).unwrap_or_default();
-    row.address = shared.engine.door(definition.container.as_ref()).await?;
-    let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
-        let address = row.address;
-        Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
-    })?;
-    row.port = endpoint.port();
-    let handle = launch_stage(shared, row, &definition).await?;
-    Ok(Begun { handle, endpoint, definition })
-}
-
-/// Starts the process whose turn it is.
-async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
-    // An earlier start of the same instance has left a log, and perhaps a conversation to go on with.
-    let session = match (row.stage, &row.session) {
-        // It went with the container that it was held in.
-        _ if definition.container.is_some() && !kept::are_there(shared, &row.instance) => None,
-        (Stage::Agent, None) => shared.said(row).await.session,
-        (_, known) => known.clone(),
-    };
-    // A credential may be another since it was lent to an earlier process, which has printed the former one.
-    shared.hide_lent(&row.instance).await;
-    spec::lend(shared, row, definition)?;
-    let mut spec = spec::of(shared, row, definition, session.as_deref())?;
-    input::give(shared, row, definition, &mut spec)?;
-    kept::give(shared, row, definition, &mut spec)?;
-    // What a spilled one was woken by stays written down until it runs.
-    if row.stage == Stage::Agent && row.state != State::Spilled {
-        row.input.clear();
-    }
-    row.handle = None;
-    match row.state {
-        State::Accepted | State::Spilled => write_down_start(shared, row, &spec).await?,
-        _ => shared.save(row, None).await,
-    }
-    let handle = shared.engine.start(&spec).await?;
-    row.handle = Some(handle.clone());
-    Ok(handle)
-}
-
-/// Of a run, or after a long sleep. What nothing is known of is commanded again, so nothing may begin before this.
-async fn write_down_start(shared: &Shared, row: &mut Row, spec: &Spec) -> Result<(), Failure> {
-    if row.state == State::Accepted {
-        row.state = State::Starting;
-    }
-    let unwritten =
-        |error: &dyn Display| Failure(format!("that it starts could not be written down: {error}"));
-    tokio::fs::write(&spec.unbegun, "").await.map_err(|error| unwritten(&error))?;
-    shared.ledger.save(row.clone(), None).await.map_err(|error| unwritten(&error))
 }
 
 /// What an order came to.
@@ -183,29 +67,6 @@ enum Next {
 impl Machine {
     pub(super) fn new(shared: Arc<Shared>, row: Row, begun: Begun, inbox: Inbox) -> Self {
         let Begun { handle, endpoint, definition } = begun;
-        Self::of(shared, row, handle, endpoint, Some(definition), inbox)
-    }
-
-    /// One that an earlier process of the runner has started. That knew its definition as it was then; this one does not.
-    pub(super) fn taken_over(
-        shared: Arc<Shared>,
-        row: Row,
-        handle: Handle,
-        endpoint: Endpoint,
-        inbox: Inbox,
-    ) -> Self {
-        let definition = shared.definition(&row).ok();
-        Self::of(shared, row, handle, endpoint, definition, inbox)
-    }
-
-    fn of(
-        shared: Arc<Shared>,
-        row: Row,
-        handle: Handle,
-        endpoint: Endpoint,
-        definition: Option<Arc<Definition>>,
-        inbox: Inbox,
-    ) -> Self {
         let mut silent = shared.silent.subscribe();
         // Looked at before anything else.
         silent.mark_changed();

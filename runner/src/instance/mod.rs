@@ -13,6 +13,7 @@ mod silence;
 mod sleeper;
 mod spec;
 pub mod stage;
+mod start;
 mod tools;
 mod transcript;
 pub mod users;
@@ -351,7 +352,7 @@ impl Instances {
         }
         let input = input.to_string();
         let shared = Arc::clone(&self.shared);
-        self.spawn(row.instance.clone(), async move { machine::start(shared, row, input, inbox).await });
+        self.spawn(row.instance.clone(), async move { start::start(shared, row, input, inbox).await });
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::ledger::{Row, State, What};
 use super::machine::Machine;
 use super::sleeper::Sleeper;
+use super::start::Begun;
 use super::{Instances, Shared};
 use crate::container::Exit;
 use crate::endpoint::Endpoint;
@@ -66,7 +67,10 @@ impl Instances {
         tracing::info!(instance = row.instance, pid = handle.pid, "taken over");
         let shared = Arc::clone(&self.shared);
         let instance = row.instance.clone();
-        self.adopt(&instance, |inbox| Machine::taken_over(shared, row, handle, endpoint, inbox).resume());
+        // Its former runner knew the definition as it was then.
+        let definition = shared.definition(&row).ok();
+        let begun = Begun { handle, endpoint, definition };
+        self.adopt(&instance, |inbox| Machine::new(shared, row, begun, inbox).resume());
         Ok(true)
     }
 

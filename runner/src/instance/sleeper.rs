@@ -10,9 +10,10 @@ use std::time::Duration;
 use skein_shared::{Code, Refusal};
 
 use super::ledger::{Row, State, What};
-use super::machine::{Begun, Machine, STOPPED, open_and_launch};
+use super::machine::{Machine, STOPPED};
 use super::shared::LeftBehind;
 use super::stage::Stage;
+use super::start::{Begun, open_and_launch};
 use super::{ForTool, Inbox, Order, Shared, kept};
 use crate::container::{Exit, Failure};
 use crate::definition::Definition;

@@ -10,8 +10,13 @@ use super::*;
 
 /// A runner with one instance that does nothing.
 async fn begun() -> (Coordinator, Bed) {
+    begun_with("").await
+}
+
+/// The same with more settings.
+async fn begun_with(settings: &str) -> (Coordinator, Bed) {
     let coordinator = Coordinator::open(MCP, LEASE).await;
-    let mut bed = Bed::new("sleep 1000");
+    let mut bed = Bed::with("sleep 1000", settings);
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
     coordinator.say(start(id(0xa), 1)).await;
@@ -130,12 +135,7 @@ async fn a_variable_that_was_set_is_there_for_commands_until_the_instance_waits(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_prints_more_than_a_file_of_its_run_may_have_is_answered() {
-    let coordinator = Coordinator::open(MCP, LEASE).await;
-    let mut bed = Bed::with("sleep 1000", "file_size = '32m'");
-    bed.run(&coordinator, TOKEN);
-    coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start(id(0xa), 1)).await;
-    coordinator.reported(id(0xa), |what| matches!(what, What::Started(_))).await;
+    let (coordinator, mut bed) = begun_with("file_size = '32m'").await;
     coordinator.say(bash(1, 1, "yes | head -c 40000000; echo the end")).await;
     let told = text(&answer(&coordinator, 1).await);
     assert!(told.contains("\nthe end\n") && told.contains("The first 32 MB are in "), "{told}");

@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::call::CallStatus;
 use super::definition::{Definition, Standing};
 use super::event::DeadLetter;
 use super::returned::{Blob, Returned};
-use super::state::{CallStatus, Class, Instance, Item, Usage, is_false};
+use super::state::{Class, Instance, Item, Usage, is_false};
 use super::waits::{Outcome, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};

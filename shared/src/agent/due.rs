@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::state::{Agent, CallRecord, Class, Instance, Item, State};
+use super::call::CallRecord;
+use super::state::{Agent, Class, Instance, Item, State};
 use crate::id::InstanceId;
 use crate::limits;
 use crate::time::Timestamp;

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::call::CallRecord;
 use super::definition::{Defined, Terms};
 use super::returned::Returned;
-use super::state::{CallRecord, Class, Exit, Instance, Item, is_zero};
+use super::state::{Class, Exit, Instance, Item, is_zero};
 use super::waits::{Outcome, Party, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};

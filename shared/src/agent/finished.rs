@@ -3,7 +3,7 @@
 
 use uuid::Uuid;
 
-use super::state::CallRecord;
+use super::call::CallRecord;
 use crate::cow_map::CowMap;
 use crate::time::Timestamp;
 

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use uuid::Uuid;
 
-use super::state::{Agent, CallRecord, Class, Instance, Item, State};
+use super::call::CallRecord;
+use super::state::{Agent, Class, Instance, Item, State};
 use crate::cow_map::CowMap;
 use crate::id::InstanceId;
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::call::CallRecord;
 use super::index::Index;
 use super::returned::Returned;
-use super::state::{Agent, CallRecord, Instance, Spill, State};
+use super::state::{Agent, Instance, Spill, State};
 use super::waits::WaitRecord;
 
 pub(super) fn check(agent: &Agent) -> Result<(), String> {

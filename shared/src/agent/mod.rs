@@ -5,6 +5,7 @@
 //! (`effects`), and its acknowledgement comes back as a command.
 
 mod apply;
+mod call;
 mod command;
 mod decide;
 mod definition;
@@ -27,14 +28,12 @@ use crate::time::Timestamp;
 
 use index::Index;
 
+pub use call::{CallRecord, CallStatus};
 pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
 pub use definition::{Defined, Definition, Standing, Terms};
 pub use event::{DeadLetter, Event};
 pub use returned::{Blob, Returned};
-pub use state::{
-    Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, RERUN, Spill,
-    State, Usage,
-};
+pub use state::{Agent, Class, End, Exit, Input, Instance, Item, Letter, Origin, RERUN, Spill, State, Usage};
 pub use waits::{Outcome, Party, WaitRecord};
 
 impl Entity for Agent {

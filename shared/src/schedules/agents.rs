@@ -3,7 +3,8 @@
 use uuid::Uuid;
 
 use super::Update;
-use super::decide::{ERROR, NAME, check, planned, stored};
+use super::check::{NAME, check};
+use super::decide::{ERROR, planned, stored};
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use super::{Create, Reply};

@@ -4,21 +4,19 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::check::{check, interval, template, timing};
 use super::command::{Command, Create, Reply, Update};
 use super::effects::{BY_HAND, manual_task_id, occurrence, task_id};
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
-use crate::cron::Cron;
 use crate::entity::{Ctx, Decision};
 use crate::json;
-use crate::limits;
 use crate::mutation::{self, Mutation};
 use crate::slice::Slice;
 use crate::time::Timestamp;
 use crate::which::Which;
-use crate::wire;
 
 /// Most schedules of a swarm.
 const SCHEDULES: usize = 100_000;
@@ -29,19 +27,8 @@ const LISTED: usize = 1000;
 /// Most schedules that one tick fires, plans anew or forgets. The others follow with the next, so that nobody waits for all
 /// of them.
 const AT_ONCE: usize = 256;
-/// Longest name, characters.
-pub(super) const NAME: usize = 100;
-const DESCRIPTION: usize = 10_000;
-const TASK_TYPE: usize = 50;
-const MODEL: usize = 100;
 /// Longest error message that is kept, characters.
 pub(super) const ERROR: usize = 500;
-/// Tags that a firing adds to the schedule's own.
-const ADDED_TAGS: usize = 3;
-/// The shortest interval, milliseconds: that of cron.
-const INTERVAL_MIN: u64 = 1000;
-/// The longest interval and delay: ten years, so that times stay far from their end.
-const INTERVAL_MAX: u64 = 10 * 366 * 86_400_000;
 /// An occurrence that is later than this was missed, not slow.
 const MISSED: Duration = Duration::from_secs(15);
 /// How long a schedule rests after its first, second, … refusal in a row.
@@ -333,86 +320,6 @@ fn planned_anew(schedule: &Schedule, wall: Timestamp) -> Option<Event> {
     let next_run = schedule.occurrence(wall).ok()?;
     let schedule = Box::new(Schedule { next_run, updated: wall, leapt: true, ..schedule.clone() });
     schedule.next_run.is_some().then_some(Event::Updated { schedule })
-}
-
-/// Checks what a new schedule says about its times; a one-time schedule gets its moment.
-fn timing(create: &Create, wall: Timestamp) -> Result<Option<Timestamp>, Refusal> {
-    let invalid = |message: &str| Err(Refusal::new(Code::InvalidArgument, message));
-    if !create.one_time {
-        if create.delay_ms.is_some() || create.run_at.is_some() {
-            return invalid(
-                "delayMs and runAt are for scheduleType one_time; a recurring schedule takes cronExpression or intervalMs",
-            );
-        }
-        if create.cron.is_none() && create.interval_ms.is_none() {
-            return invalid("a recurring schedule needs cronExpression or intervalMs; give one of them");
-        }
-        interval(create.interval_ms)?;
-        return Ok(None);
-    }
-    if create.cron.is_some() || create.interval_ms.is_some() {
-        return invalid(
-            "cronExpression and intervalMs are for recurring schedules; a one_time schedule takes delayMs or runAt",
-        );
-    }
-    match (create.delay_ms, create.run_at) {
-        (Some(delay), None) if delay == 0 || delay > INTERVAL_MAX => {
-            invalid("delayMs: use 1 millisecond to ten years")
-        }
-        (Some(delay), None) => Ok(Some(wall + Duration::from_millis(delay))),
-        (None, Some(at)) if at <= wall => {
-            invalid("runAt lies in the past; give a time that is still to come")
-        }
-        (None, Some(at)) => Ok(Some(at)),
-        _ => invalid("a one_time schedule needs either delayMs or runAt; give exactly one of them"),
-    }
-}
-
-/// An interval that somebody gives. Stored ones may be shorter: they were taken before there was a shortest.
-fn interval(given: Option<u64>) -> Result<(), Refusal> {
-    if given.is_none_or(|given| (INTERVAL_MIN..=INTERVAL_MAX).contains(&given)) {
-        return Ok(());
-    }
-    let problem = format!("intervalMs: use {INTERVAL_MIN} (one second) to {INTERVAL_MAX} (ten years)");
-    Err(Refusal::new(Code::InvalidArgument, problem))
-}
-
-/// A text that somebody gives for the tasks: the pool refuses a blank one. Stored ones may be blank: they were taken before
-/// that was looked at.
-fn template(given: Option<&str>) -> Result<(), Refusal> {
-    if given.is_none_or(|given| !given.trim().is_empty()) {
-        return Ok(());
-    }
-    let problem =
-        "taskTemplate: it is blank, and the pool takes no task without words; say what is to be done";
-    Err(Refusal::new(Code::InvalidArgument, problem))
-}
-
-/// Checks everything that does not depend on other schedules.
-pub(super) fn check(schedule: &Schedule) -> Result<(), Refusal> {
-    wire::length("name", &schedule.name, 1, NAME)?;
-    wire::text("taskTemplate", &schedule.task, 1)?;
-    if let Some(description) = &schedule.description {
-        wire::length("description", description, 0, DESCRIPTION)?;
-    }
-    if let Some(task_type) = &schedule.task_type {
-        wire::length("taskType", task_type, 0, TASK_TYPE)?;
-    }
-    if let Some(model) = &schedule.model {
-        wire::length("model", model, 1, MODEL)?;
-    }
-    wire::tags(&schedule.tags)?;
-    if schedule.tags.len() + ADDED_TAGS > limits::TAGS {
-        return Err(Refusal::new(
-            Code::TooLarge,
-            format!(
-                "tags: a schedule adds {ADDED_TAGS} of its own; keep {} at most",
-                limits::TAGS - ADDED_TAGS
-            ),
-        ));
-    }
-    wire::priority(schedule.priority)?;
-    Cron::parse(schedule.cron.as_deref().unwrap_or("@daily"), &schedule.zone, "").map(|_| ())
 }
 
 /// The schedule with the update's changes, its times not yet planned.

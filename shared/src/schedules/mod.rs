@@ -7,6 +7,7 @@
 
 mod agents;
 mod apply;
+mod check;
 mod command;
 mod decide;
 mod effects;

@@ -56,6 +56,24 @@ pub struct Register {
     pub metadata: Option<Map<String, Value>>,
 }
 
+impl Register {
+    /// A service of which nothing more is said.
+    pub fn new(agent: Uuid, script: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            agent,
+            script: script.into(),
+            url: url.into(),
+            description: None,
+            health_path: None,
+            cwd: None,
+            interpreter: None,
+            args: None,
+            env: None,
+            metadata: None,
+        }
+    }
+}
+
 /// Which services a list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {

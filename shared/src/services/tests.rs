@@ -17,18 +17,7 @@ fn agent(number: u128) -> Uuid {
 }
 
 fn web(number: u128) -> Register {
-    Register {
-        agent: agent(number),
-        script: "serve.js".to_owned(),
-        url: format!("https://{}.localhost", agent(number)),
-        description: None,
-        health_path: None,
-        cwd: None,
-        interpreter: None,
-        args: None,
-        env: None,
-        metadata: None,
-    }
+    Register::new(agent(number), "serve.js", format!("https://{}.localhost", agent(number)))
 }
 
 fn register(bench: &mut Bench<Services>, register: Register) -> Result<(Value, bool), Refusal> {

@@ -154,17 +154,20 @@ impl DockerEngine {
             drop(making);
             made
         });
-        let made = request.await.map_err(|lost| Failure(format!("make the container: {lost}")))?;
+        let made =
+            request.await.map_err(|lost| Failure(format!("the container could not be made: {lost}")))?;
         lock(&self.making).remove(instance);
         made.map(|made| made.id).map_err(|error| failed("make the container", &error))
     }
 
     /// Returns once no container of the instance is being made any more.
     async fn made(&self, instance: &str) {
-        let making = lock(&self.making).remove(instance);
+        let making = lock(&self.making).get(instance).cloned();
         if let Some(mut making) = making {
             // Nothing is ever sent: it ends.
             let _ = making.changed().await;
+            // Not before: whoever waited may have gone, and another one comes.
+            lock(&self.making).remove(instance);
         }
     }
 

@@ -86,8 +86,9 @@ async fn a_start_that_is_given_up_while_its_container_is_made_leaves_none() {
     daemon.asked.notified().await;
     start.abort();
     assert!(start.await.unwrap_err().is_cancelled());
+    assert!(engine.sweep("worker-1").now_or_never().is_none(), "it has waited for nothing");
     let mut sweep = engine.sweep("worker-1");
-    assert!((&mut sweep).now_or_never().is_none());
+    assert!((&mut sweep).now_or_never().is_none(), "one that was given up counts as done");
     daemon.go.notify_one();
     sweep.await.unwrap();
     assert!(*lock(&daemon.removed), "it was made behind the back of the sweep");

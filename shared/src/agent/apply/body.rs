@@ -5,9 +5,10 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::agent::call::{CallRecord, CallStatus};
 use crate::agent::definition::{Definition, Standing};
 use crate::agent::event::DeadLetter;
-use crate::agent::state::{CallRecord, CallStatus, Class, End, Exit, Instance, Item};
+use crate::agent::state::{Class, End, Exit, Instance, Item};
 use crate::agent::waits::{Outcome, WaitRecord};
 use crate::id::{InstanceId, Name};
 use crate::time::{Iso, Timestamp};

@@ -8,11 +8,12 @@ use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
+use super::call::{CallRecord, CallStatus};
 use super::definition::{Defined, Standing};
 use super::event::{DeadLetter, Event};
 use super::index::Part;
 use super::returned::Returned;
-use super::state::{Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Spill, State};
+use super::state::{Agent, Exit, Instance, Item, Letter, Spill, State};
 use super::waits::WaitRecord;
 use crate::entity::Changes;
 use crate::fence::Token;

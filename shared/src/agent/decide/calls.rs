@@ -5,8 +5,9 @@ use uuid::Uuid;
 
 use super::define::killed;
 use super::draft::Draft;
+use crate::agent::call::{CallRecord, CallStatus};
 use crate::agent::event::Event;
-use crate::agent::state::{CallRecord, CallStatus, Class, Instance, State};
+use crate::agent::state::{Class, Instance, State};
 use crate::agent::waits::Outcome;
 use crate::agent::{CallView, Caller, Reply, Returned};
 use crate::code::{Code, Refusal};

@@ -220,8 +220,8 @@ async fn touch(store: &Redis, touch: Touch) {
         Touch::Outbox => drop(store.outbox(0, 10).await),
         Touch::DeadLetters => drop(store.dead_letters(0, 10).await),
         Touch::Bury => {
-            let place = OutboxPlace { source: key, position: 1, fence };
-            drop(store.bury(place, "nobody takes it".to_owned(), number).await);
+            let effect = store.outbox(0, 10).await.unwrap().into_iter().find(|effect| effect.source == key);
+            drop(store.bury(effect.unwrap().place(), "nobody takes it".to_owned(), number).await);
         }
         Touch::Chunk => {
             let chunk = Chunk { key, blob: Uuid::nil(), place: 0, bytes: vec![1], at: number };
@@ -240,10 +240,10 @@ async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
         (of_all("position"), Touch::Position),
         (of_all("inhabited"), Touch::Timers),
         (of_all("members"), Touch::Beat),
+        (key("dead-ages"), Touch::Bury),
         (key("timers"), Touch::Timers),
         (key("outbox"), Touch::Outbox),
         (key("dead-order"), Touch::DeadLetters),
-        (key("dead-ages"), Touch::Bury),
         (key(&chunks), Touch::Chunk),
         (key("loose"), Touch::Chunk),
         (key("archived"), Touch::Trim),

@@ -12,7 +12,7 @@ use skein_coordinator::store::redis::incident::LostWrites;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{Batch, Chunk, CommitError, Fence, Store, StoreError, Version};
+use skein_coordinator::store::{Batch, Chunk, CommitError, Fence, OutboxEffect, Store, StoreError, Version};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::{LASTING, Server};
 use skein_tests::stored::{
@@ -396,6 +396,52 @@ async fn what_was_delivered_in_a_former_life_of_the_server_goes_again_in_the_nex
     assert_eq!(left.len(), 1, "it goes again");
     again.delivered(vec![left[0].place()]).await.unwrap();
     assert_eq!(again.outbox(0, 10).await.unwrap(), []);
+}
+
+/// They are one entry, of which some may wait long for a runner that is away.
+#[tokio::test]
+async fn effects_of_a_batch_go_out_one_by_one_and_leave_nothing() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let store = open(&server.url()).await;
+    // More than one script takes out.
+    for (expected, count) in [(0, 4), (1, 700)] {
+        let effect = |sequence| OutboxEffect { sequence, ..sending().outbox.remove(0) };
+        let batch = Batch { outbox: (1..=count).map(effect).collect(), ..batch(expected) };
+        store.commit(store.fence(&pool()), batch.into()).await.unwrap();
+        let all = store.outbox(0, 1000).await.unwrap();
+        assert_eq!(
+            all.iter().map(|entry| entry.sequence).collect::<Vec<_>>(),
+            (1..=count).collect::<Vec<_>>()
+        );
+        for place in 0..all.len() {
+            let rest = store.outbox(all[place].position, 2).await.unwrap();
+            assert_eq!(rest, all[place + 1..].iter().take(2).cloned().collect::<Vec<_>>());
+        }
+        for _ in 0..2 {
+            store.delivered(vec![all[1].place()]).await.unwrap();
+            store.bury(all[3].place(), "nobody takes it".to_owned(), wall()).await.unwrap();
+            // It is out already.
+            store.bury(all[1].place(), "nobody takes it".to_owned(), wall()).await.unwrap();
+            let left: Vec<_> =
+                store.outbox(0, 1000).await.unwrap().iter().map(|entry| entry.sequence).collect();
+            assert_eq!(left, (1..=count).filter(|sequence| ![2, 4].contains(sequence)).collect::<Vec<_>>());
+        }
+        for _ in 0..2 {
+            store.delivered(all.iter().map(|entry| entry.place()).collect()).await.unwrap();
+            assert_eq!(store.outbox(0, 1000).await.unwrap(), []);
+            let kept: (u64, bool) = redis::pipe()
+                .cmd("XLEN")
+                .arg(key("outbox"))
+                .exists(key("taken-out"))
+                .query_async(&mut connection)
+                .await
+                .unwrap();
+            assert_eq!(kept, (0, false), "something of the batch is left");
+        }
+    }
+    let letters = store.dead_letters(0, 10).await.unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.entry.sequence).collect::<Vec<_>>(), [4, 4]);
 }
 
 /// In a failover the delivery itself may be lost, and the position be another effect's.

@@ -3,11 +3,12 @@
 //! Its agents stand for other machines: they have a thread of their own, which gets what processor time the node and those
 //! who are measured leave.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::json;
 use skein_coordinator::auth::Role;
 use tokio_util::sync::CancellationToken;
@@ -49,8 +50,7 @@ impl Flood {
         let stop = CancellationToken::new();
         let (agents, made, until) = (std::mem::take(&mut self.agents), Arc::clone(&self.made), stop.clone());
         let thread = std::thread::spawn(move || {
-            // The lowest: a lesser wish changes nothing.
-            rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19)?;
+            give_way()?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(pour(agents, made, until))
         });
@@ -65,6 +65,16 @@ impl Flood {
         self.agents = joined.map_err(|_| anyhow!("the flood panicked"))??;
         Ok(())
     }
+}
+
+/// Leaves the processor at once to any thread that wakes. The lowest priority alone does not: the kernel lets what runs
+/// end its slice of some milliseconds, and no other machine would hold up the node for that.
+fn give_way() -> Result<()> {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let set =
+        Command::new("chrt").args(["--idle", "--pid", "0", &thread]).status().context("chrt (util-linux)")?;
+    ensure!(set.success(), "chrt cannot put the flood's thread behind all others: {set}");
+    Ok(())
 }
 
 async fn pour(agents: Vec<Agent>, made: Arc<AtomicU64>, stop: CancellationToken) -> Result<Vec<Agent>> {

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use super::packed;
 use crate::store::CommitError;
 
 #[derive(Default)]
@@ -37,14 +38,16 @@ impl Arguments {
         self.end();
     }
 
-    /// A value as JSON, behind a prefix.
+    /// A value as JSON behind a prefix, in fewer bytes where it is long ([`packed`]).
     ///
     /// # Errors
     /// When it cannot be written so.
-    pub(super) fn json(&mut self, prefix: &str, value: &impl Serialize) -> Result<(), CommitError> {
+    pub(super) fn packed(&mut self, prefix: &str, value: &impl Serialize) -> Result<(), CommitError> {
         self.bytes.extend_from_slice(prefix.as_bytes());
+        let begin = self.bytes.len();
         serde_json::to_writer(&mut self.bytes, value)
             .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))?;
+        packed::pack(&mut self.bytes, begin);
         self.end();
         Ok(())
     }
@@ -89,7 +92,7 @@ mod tests {
         arguments.text("");
         arguments.texts(&["b:", "text"]);
         arguments.shown(17);
-        arguments.json("3 ", &["a"]).unwrap();
+        arguments.packed("3 ", &["a"]).unwrap();
         arguments.part("x");
         arguments.quoted("\n");
         arguments.end();

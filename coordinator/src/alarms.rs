@@ -49,10 +49,12 @@ pub enum Kind {
     Unclaimed,
     /// Nobody says what learnings mean, so they wait for their vectors.
     Embeddings,
+    /// What people are to be told in Slack waits until an operator has mended something.
+    Slack,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
@@ -67,6 +69,7 @@ impl Kind {
         Kind::Clock,
         Kind::Unclaimed,
         Kind::Embeddings,
+        Kind::Slack,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -85,6 +88,7 @@ impl Kind {
             Kind::Clock => "clock",
             Kind::Unclaimed => "unclaimed",
             Kind::Embeddings => "embeddings",
+            Kind::Slack => "slack",
         }
     }
 
@@ -96,7 +100,11 @@ impl Kind {
     /// How long it stays after it was last seen; the others stay until they are cleared.
     fn stays(self) -> Option<Duration> {
         match self {
-            Kind::TurnedAway | Kind::StoreGarbage | Kind::StoreFull | Kind::StoreUnconfirmed => Some(STAYS),
+            Kind::TurnedAway
+            | Kind::StoreGarbage
+            | Kind::StoreFull
+            | Kind::StoreUnconfirmed
+            | Kind::Slack => Some(STAYS),
             Kind::StoreSlow => Some(PASSES),
             Kind::StoreLost => Some(DAY),
             _ => None,

@@ -23,6 +23,7 @@ pub mod runners;
 pub mod runtime;
 pub mod service;
 pub mod slack;
+mod sleep;
 pub mod store;
 pub mod vault;
 pub mod x;

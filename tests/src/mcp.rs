@@ -46,7 +46,8 @@ impl Client {
         decode(&text).with_context(|| format!("{method} answered {status}: {text}"))
     }
 
-    /// Sends one JSON-RPC request and gives the answer once that begins: a wait is under way then.
+    /// Sends one JSON-RPC request and gives the answer once that begins: a wait is under way then, and so is a call whose
+    /// `_meta` has a `progressToken` and that is not over soon.
     ///
     /// # Errors
     /// When there is no answer.
@@ -57,11 +58,13 @@ impl Client {
     /// One JSON-RPC request, to be sent.
     pub fn written(&self, method: &str, mut params: Value) -> RequestBuilder {
         let name = params["name"].as_str().map(str::to_owned);
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": VERSION,
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": {"name": "skein-tests", "version": "1"},
-        });
+        for (field, value) in [
+            ("protocolVersion", json!(VERSION)),
+            ("clientCapabilities", json!({})),
+            ("clientInfo", json!({"name": "skein-tests", "version": "1"})),
+        ] {
+            params["_meta"][format!("io.modelcontextprotocol/{field}")] = value;
+        }
         let mut request = self
             .http
             .post(&self.url)

@@ -114,7 +114,10 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     let collection = tempfile::tempdir()?;
     for (file, text) in [
         ("skills/dev/SKILL.md", "---\nname: dev\n---\n\nMend bugs.\n"),
-        ("skills/dev/config.toml", "scale = 2\n[params]\nteam = \"core\"\n"),
+        (
+            "skills/dev/config.toml",
+            "scale = 2\nsource = \"elsewhere\"\ncredentials = [\"a\"]\n[params]\nteam = \"core\"\n",
+        ),
         ("skills/dev/tools/check.sh", "true\n"),
         ("README.md", "A collection.\n"),
     ] {
@@ -141,12 +144,13 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     }
     fs::rename(stage.data().join("agents/dev"), collection.path().join("before"))?;
     let url = format!("file://{folder}");
-    skein(&["agent", "add", "dev", "--from", &url, "--command", "true", "--json"]).await?;
+    let asked = ["--command", "true", "--credential", "b", "--json"];
+    skein(&[&["agent", "add", "dev", "--from", &url][..], &asked].concat()).await?;
     let settings = fs::read_to_string(stage.data().join("agents/dev/config.toml"))?;
-    ensure!(
-        settings.contains(&format!("source = \"{url}\"")) && settings.contains("scale = 2"),
-        "{settings}"
-    );
+    let source = format!("source = \"{url}\"");
+    let whole = [source.as_str(), "credentials = [\"b\"]", "scale = 2", "[params]\nteam = \"core\""];
+    ensure!(whole.iter().all(|line| settings.contains(line)), "{settings}");
+    ensure!(!settings.contains("elsewhere"), "what was there goes before what was asked for: {settings}");
     let gone = skein(&["agent", "add", "other", "--from", "file:///nowhere"]).await.unwrap_err().to_string();
     ensure!(gone.contains("git cannot fetch it"), "{gone}");
     let closed = ["agent", "add", "other", "--from", "http://me:s3cret@127.0.0.1:1/agents"];

@@ -234,6 +234,23 @@ async fn one_text_that_the_endpoint_does_not_take_holds_up_no_other() -> Result<
     nowhere(&swarm.up)
 }
 
+/// As one does whose budget is spent, or that knows no `dimensions`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_refuses_every_text_is_to_blame_itself_and_none_is_given_up() -> Result<()> {
+    let endpoint = Embeddings::start().await?;
+    endpoint.trouble(Trouble::Refuses(""));
+    let swarm = Swarm::start(folder(&endpoint.configuration("small"))?).await?;
+    swarm.teach(&swarm.anna.1, "an automobile needs petrol").await?;
+    swarm.teach(&swarm.anna.1, "geese fly in formation").await?;
+    swarm.up.has_logged("learnings wait for their vectors").await?;
+    endpoint.until_asked("petrol", 3).await;
+    endpoint.trouble(Trouble::None);
+    meant(&swarm.anna.0, "fuel for a car").await?;
+    meant(&swarm.anna.0, "formation of geese").await?;
+    ensure!(!swarm.up.log()?.contains("a learning gets no vector"), "{}", swarm.up.log()?);
+    nowhere(&swarm.up)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_comes_later_learns_what_was_known_before() -> Result<()> {
     let endpoint = Embeddings::start().await?;

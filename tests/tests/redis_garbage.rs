@@ -202,6 +202,7 @@ enum Touch {
     Position,
     Timers,
     Beat,
+    Members,
     Outbox,
     DeadLetters,
     Bury,
@@ -217,6 +218,7 @@ async fn touch(store: &Redis, touch: Touch) {
         Touch::Position => drop(store.last_position().await),
         Touch::Timers => drop(store.timers(10).await),
         Touch::Beat => assert_eq!(store.members().beat("a", "{}", Duration::from_secs(9)).await, Ok(None)),
+        Touch::Members => assert_eq!(store.members().all().await, Ok(Vec::new())),
         Touch::Outbox => drop(store.outbox(0, 10).await),
         Touch::DeadLetters => drop(store.dead_letters(0, 10).await),
         Touch::Bury => {
@@ -240,6 +242,7 @@ async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
         (of_all("position"), Touch::Position),
         (of_all("inhabited"), Touch::Timers),
         (of_all("members"), Touch::Beat),
+        (of_all("members"), Touch::Members),
         (key("dead-ages"), Touch::Bury),
         (key("timers"), Touch::Timers),
         (key("outbox"), Touch::Outbox),
@@ -505,6 +508,8 @@ async fn what_is_no_text_is_told_by_its_key_and_taken_for_no_silence_of_redis() 
     let () = connection.hset("{skein}:members", "strange", strange).await.unwrap();
     let heard = members.beat("a", "{}", Duration::from_secs(9)).await.unwrap().unwrap();
     assert!(heard.living.iter().any(|record| record == "sound"), "{heard:?}");
+    let living = members.all().await.unwrap();
+    assert!(living.iter().any(|record| record == "sound"), "{living:?}");
 }
 
 #[tokio::test]

@@ -239,7 +239,17 @@ async fn redis_is_spoken_to_by_tls_and_both_sides_know_one_another() -> Result<(
     ensure!(format!("{refused:#}").contains("does not take the connection"), "{refused:#}");
 
     let (certificate, key) = (file("skein.pem"), file("skein.key"));
-    let known = format!("{trusts}redis_certificate = \"{certificate}\"\nredis_key = \"{key}\"\n");
+    let known = format!("redis_certificate = \"{certificate}\"\nredis_key = \"{key}\"\n");
+    // Redis would take it in, and it does not know whose this Redis is.
+    let others = Folder::new()?;
+    certificates(others.path())?;
+    let misled = format!("[store]\nredis_ca = \"{}\"\n{known}", others.path().join("ca.pem").display());
+    let Err(refused) = Up::serve_in(Folder::new()?.configured(&misled)?, &["--redis", &url]).await else {
+        bail!("it trusts a Redis that its authority does not know")
+    };
+    ensure!(format!("{refused:#}").contains("invalid peer certificate"), "{refused:#}");
+
+    let known = format!("{trusts}{known}");
     let up = Up::serve_in(Folder::new()?.configured(&known)?, &["--redis", &url]).await?;
     let token = up.token("worker", "lena").await?;
     let task = work(&Client::new(&up.mcp, &token), "lena").await?;

@@ -159,6 +159,9 @@ async fn files_and_the_token_go_between_us_and_slack_alone() -> Result<()> {
     let own = slack.api().replace("/api/", "/files/");
     ensure!(refused(workspace.download(&format!("{own}F2")).await) == Code::Forbidden);
     ensure!(refused(workspace.download(&format!("{own}F3")).await) == Code::NotFound);
+    let shown = |file: &str| (file.to_owned(), Some(format!("Bearer {BOT}")));
+    ensure!(slack.downloads() == [shown("F2"), shown("F3")], "{:?}", slack.downloads());
+    ensure!(elsewhere.downloads().is_empty(), "{:?}", elsewhere.downloads());
     let large = Content { length: LARGEST + 1, parts: stream::empty().boxed() };
     let large = workspace.put("large", large).await;
     ensure!(matches!(large, Err(Error::TooLarge(_))) && slack.calls("files.getUploadURLExternal").is_empty());
@@ -281,6 +284,32 @@ async fn a_mention_reaches_the_lead_and_the_work_is_answered_in_its_thread_once(
     ensure!(posts[2]["username"] == "wim" && posts[2]["thread_ts"] == ts.as_str(), "{posts:?}");
     let log = up.log()?;
     ensure!(!log.contains(BOT) && !log.contains(APP), "a token stands in the log:\n{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_slack_refuses_until_an_operator_has_mended_it_is_told_then() -> Result<()> {
+    let slack = Slack::start().await?;
+    let up = node(&slack).await?;
+    let (lead, worker) = agents(&up).await?;
+    let cursor = lead.call("wait", json!({"timeout_s": 0})).await?["cursor"].clone();
+    let ts = slack.says("C1", "U1", "<@UBOT> fix the door", None);
+    slack.sends("events_api", &event("Ev1", "C1", &ts, None, "<@UBOT> fix the door"));
+    let (message, _) = next_letter(&lead, &cursor).await?;
+    for word in ["token_revoked", "missing_scope", "message_limit_exceeded"] {
+        slack.trouble("chat.postMessage", Trouble::Refused(word));
+    }
+    let wim = worker.call("my-agent-info", json!({})).await?["agentId"].clone();
+    let delegated =
+        lead.call("inbox-delegate", json!({"inboxMessageId": message["id"], "agentId": wim})).await?;
+    ensure!(delegated["success"] == true, "{delegated}");
+    let polled = worker.call("poll-task", json!({})).await?;
+    ensure!(polled["task"]["id"].is_string(), "{polled}");
+    let posts = slack.until_posted("C1", 1).await;
+    ensure!(texts(&posts)[0].starts_with("*wim*") && posts[0]["thread_ts"] == ts.as_str(), "{posts:?}");
+    up.has_logged("what people are to be told in Slack waits").await?;
+    let log = up.log()?;
+    ensure!(log.contains("token_revoked") && !log.contains("became a dead letter"), "{log}");
     Ok(())
 }
 

@@ -266,6 +266,22 @@ async fn a_node_starts_again_while_a_lease_cannot_be_read() -> Result<()> {
     .await
 }
 
+/// It is a hint, and fills again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_starts_again_while_the_list_of_nodes_cannot_be_read() -> Result<()> {
+    const MEMBERS: &str = "{skein}:members";
+    let (cluster, node) = Cluster::start(SETTINGS).await?;
+    let mut redis = cluster.server.connection().await?;
+    redis::cmd("SET").arg(MEMBERS).arg("scribble").exec_async(&mut redis).await?;
+    let node = cluster.serve(node.kill().await?).await?;
+    alarm(&node, "store_garbage", MEMBERS).await?;
+    let (lena, _) = agent(&node).await?;
+    create(&lena, "all the same").await?;
+    redis::cmd("DEL").arg(MEMBERS).exec_async(&mut redis).await?;
+    node.until("it is among those who live", async || Ok(Status::of(&node).await?.address().ok())).await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_lost_writes_and_is_full_is_gone_on_with() -> Result<()> {
     let (mut cluster, node) = Cluster::start(SETTINGS).await?;

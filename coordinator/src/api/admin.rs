@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
+use super::line::Cut;
 use super::{bearer, events};
 use crate::auth::{Principal, Right, policy};
 use crate::entity;
@@ -28,12 +29,15 @@ use crate::service::follow::{Logs, PAGE, Part};
 use crate::service::locks::LockWish;
 use crate::service::scale::USUAL_GROUP;
 use crate::service::tasks::{Action, Wanted};
-use crate::service::{Service, views};
+use crate::service::{Service, lists, views};
 
 type Answer<T> = Result<Response<T>, Status>;
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The swarm that is there from the start.
 const USUAL_SWARM: &str = "default";
+/// How long whoever follows has to take the rest once the node stops. More would hold up its end.
+const REST: Duration = Duration::from_secs(2);
 
 /// Administers all swarms of the node.
 pub struct Admin {
@@ -103,25 +107,49 @@ impl Admin {
         Err(Refusal::new(Code::NotFound, problem))
     }
 
-    /// Answers with a stream for as long as the token of its request holds; a stream that ends with it says so.
-    async fn spawn_while_held<T, M: Send + 'static>(
+    /// Answers with a stream for as long as the token of its request holds; a stream that ends with it says so. It ends
+    /// by itself, also when its listener goes away or the node stops; of a listener that does not read then, the
+    /// connection is cut.
+    async fn stream_while_held<T, M, A>(
         &self,
         request: &Request<T>,
-        listener: mpsc::Sender<Result<M, Refusal>>,
-        answering: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), Status> {
+        room: usize,
+        answering: impl FnOnce(mpsc::Sender<Result<M, Refusal>>) -> A,
+    ) -> Result<Answers<M>, Status>
+    where
+        M: Send + 'static,
+        A: Future<Output = ()> + Send + 'static,
+    {
+        let (listener, answers) = mpsc::channel(room);
+        let answering = answering(listener.clone());
         let credential = bearer::identify(request.metadata(), &self.access).await;
         let credential = credential.map_err(|refusal| bearer::status(&refusal))?;
-        let access = self.access.clone();
+        let (access, stop) = (self.access.clone(), self.stop.clone());
+        let cut = request.extensions().get::<Cut>().cloned();
+        let taken = CancellationToken::new();
+        let until_taken = taken.clone().drop_guard();
         tokio::spawn(async move {
+            // Its place is kept from the beginning: the answers may fill all others.
+            let Ok(last_word) = listener.reserve_owned().await else { return };
             tokio::select! {
-                () = answering => {}
-                ended = access.end_of(&credential) => {
-                    let _ = listener.send(Err(ended)).await;
-                }
+                () = answering => drop(last_word),
+                ended = access.end_of(&credential) => drop(last_word.send(Err(ended))),
+            }
+            let Some(cut) = cut else { return };
+            let too_late = async {
+                stop.cancelled().await;
+                tokio::time::sleep(REST).await;
+            };
+            tokio::select! {
+                () = taken.cancelled() => {}
+                () = too_late => cut.now(),
             }
         });
-        Ok(())
+        let answers = ReceiverStream::new(answers).map(move |answer| {
+            let _until_taken = &until_taken;
+            answer.map_err(|refusal| bearer::status(&refusal))
+        });
+        Ok(Box::pin(answers))
     }
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
@@ -217,7 +245,9 @@ impl Admin {
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
         let who = self.of_swarm(&request, &asked.swarm).await?;
-        self.service.task_with_questions(&who, parse_uuid("task", &asked.task)?).await
+        let task = parse_uuid("task", &asked.task)?;
+        let (task, freshness) = self.service.task_with_questions(&who, task).await?;
+        lists::whole(task, freshness)
     }
 
     async fn create_task(&self, request: Request<v1::CreateTaskRequest>) -> Result<Value, Refusal> {
@@ -310,9 +340,8 @@ impl Admin {
     }
 }
 
-fn log_lines(part: Result<Part, Refusal>) -> Result<v1::LogLines, Status> {
-    let Part { instance, lines, note } = part.map_err(|refusal| bearer::status(&refusal))?;
-    Ok(v1::LogLines { instance: instance.0, lines, note })
+fn log_lines(Part { instance, lines, note }: Part) -> v1::LogLines {
+    v1::LogLines { instance: instance.0, lines, note }
 }
 
 fn document(outcome: Result<Value, Refusal>) -> Answer<v1::Document> {
@@ -415,24 +444,19 @@ impl admin_server::Admin for Admin {
         document(Admin::revoke(self, request).await)
     }
 
-    type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
+    type EventsStream = Answers<v1::Event>;
 
     async fn events(&self, request: Request<v1::EventsRequest>) -> Answer<Self::EventsStream> {
         let feed = Admin::events(self, &request).await.map_err(|refusal| bearer::status(&refusal))?;
-        let (listener, events) = mpsc::channel(64);
-        // It ends when its listener goes away, its token holds no more or the node stops.
-        self.spawn_while_held(&request, listener.clone(), feed.run(listener)).await?;
-        let events = ReceiverStream::new(events);
-        Ok(Response::new(Box::pin(events.map(|event| event.map_err(|refusal| bearer::status(&refusal))))))
+        self.stream_while_held(&request, 64, |listener| feed.run(listener)).await.map(Response::new)
     }
 
-    type AgentLogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogLines, Status>> + Send>>;
+    type AgentLogsStream = Answers<v1::LogLines>;
 
     async fn agent_logs(&self, request: Request<v1::AgentLogsRequest>) -> Answer<Self::AgentLogsStream> {
         let logs = self.logs(&request).await.map_err(|refusal| bearer::status(&refusal))?;
-        let (listener, lines) = mpsc::channel(8);
-        self.spawn_while_held(&request, listener.clone(), Box::pin(logs.run(listener))).await?;
-        Ok(Response::new(Box::pin(ReceiverStream::new(lines).map(log_lines))))
+        let parts = self.stream_while_held(&request, 8, |listener| Box::pin(logs.run(listener))).await?;
+        Ok(Response::new(Box::pin(parts.map(|part| part.map(log_lines)))))
     }
 
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Answer<v1::Document> {

@@ -11,6 +11,8 @@ use crate::projection::{self, Projection, ProjectionError};
 
 const PAGE: usize = 500;
 
+type Listener = mpsc::Sender<Result<Event, Refusal>>;
+
 pub(super) struct Feed {
     pub(super) entities: Entities,
     /// Of all swarms if `None`.
@@ -21,38 +23,42 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Sends until the end of the events, or with `follow` until the listener goes away. Where the node stops before,
-    /// that is said at the end.
-    pub(super) async fn run(mut self, listener: mpsc::Sender<Result<Event, Refusal>>) {
-        let projection = self.entities.shared().projection.clone();
-        if let Err(refusal) = self.require_reached(&projection).await {
-            let _ = listener.send(Err(refusal)).await;
-            return;
+    /// Sends until the end of the events, or with `follow` until the listener goes away. Where it ends before, that is
+    /// said at the end, for which one place of the listener is kept: it needs two at least.
+    pub(super) async fn run(mut self, listener: Listener) {
+        let Ok(last_word) = listener.clone().reserve_owned().await else { return };
+        if let Err(refusal) = self.send(&listener).await {
+            last_word.send(Err(refusal));
         }
+    }
+
+    /// # Errors
+    /// Why it ends before its end.
+    async fn send(&mut self, listener: &Listener) -> Result<(), Refusal> {
+        let projection = self.entities.shared().projection.clone();
+        self.require_reached(&projection).await?;
         let mut commits = projection.commits();
         while !listener.is_closed() {
             if self.stop.is_cancelled() {
-                let _ = listener.send(Err(self.stopping())).await;
-                return;
+                return Err(self.stopping());
             }
             // What is committed from here on wakes the feed.
             commits.mark_unchanged();
-            let page = match projection.events(self.swarm.as_ref(), self.after, PAGE).await {
-                Ok(page) => page,
-                Err(problem) => {
-                    let _ = listener.send(Err(self.unreadable(&problem))).await;
-                    return;
-                }
-            };
+            let page = projection.events(self.swarm.as_ref(), self.after, PAGE).await;
+            let page = page.map_err(|problem| self.unreadable(&problem))?;
             for event in page.events {
-                if listener.send(Ok(wire(event))).await.is_err() {
-                    return;
+                let position = event.position;
+                // The listener may not read, and the node does not wait for that.
+                match self.stop.run_until_cancelled(listener.send(Ok(wire(event)))).await {
+                    Some(Ok(())) => self.after = position,
+                    Some(Err(_)) => return Ok(()),
+                    None => return Err(self.stopping()),
                 }
             }
             self.after = page.next;
             match (page.last, self.follow) {
                 (false, _) => {}
-                (true, false) => return,
+                (true, false) => return Ok(()),
                 (true, true) => tokio::select! {
                     () = self.stop.cancelled() => {}
                     () = listener.closed() => {}
@@ -60,6 +66,7 @@ impl Feed {
                 },
             }
         }
+        Ok(())
     }
 
     async fn require_reached(&self, projection: &Projection) -> Result<(), Refusal> {
@@ -104,20 +111,24 @@ mod tests {
     use std::time::Duration;
 
     use futures::StreamExt;
+    use skein_proto::v1::admin_client::AdminClient;
     use skein_proto::v1::{EventsRequest, admin_server};
     use skein_shared::access::Of;
     use skein_shared::id::{EntityKey, InstanceId, Kind};
     use skein_shared::lockspace::{self, Lockspace};
+    use tokio::net::TcpListener;
+    use tokio_util::task::TaskTracker;
+    use tonic::transport::Channel;
     use uuid::Uuid;
 
     use super::*;
-    use crate::api::{Admin, bearer};
+    use crate::api::{Admin, bearer, server};
     use crate::auth::Role;
     use crate::auth::token::{Claims, Keys};
     use crate::entity::Request;
-    use crate::entity::tests::{node, swarm};
+    use crate::entity::tests::{Node, node, swarm};
     use crate::node::Endpoint;
-    use crate::runners::Sessions;
+    use crate::runners::{Control, Sessions};
     use crate::service::Service;
     use crate::service::access::Access;
 
@@ -132,24 +143,58 @@ mod tests {
         entities.ask::<Lockspace>(&key, Request::once(Uuid::from_u128(number)), command).await.unwrap();
     }
 
+    fn feed(node: &Node, follow: bool, stop: &CancellationToken) -> Feed {
+        let (entities, swarm) = (node.entities.clone(), Some(swarm()));
+        Feed { entities, swarm, after: 0, follow, stop: stop.clone() }
+    }
+
+    /// The service of a node, and the token of one of its operators.
+    fn served(node: &Node, stop: &CancellationToken) -> (Admin, String) {
+        let (keys, clock) = (Keys::ephemeral().unwrap(), node.entities.clock().clone());
+        let claims = Claims {
+            swarm: swarm(),
+            agent: Uuid::from_u128(7),
+            agent_name: Name::parse("operator").unwrap(),
+            role: Role::Operator,
+            view: None,
+            instance: None,
+            lifetime: Duration::from_secs(600),
+        };
+        let token = keys.issue(claims, clock.wall()).unwrap().text().to_owned();
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let admin = Admin {
+            service: Service::new(node.entities.clone()),
+            sessions: Sessions::new(keys.clone(), clock),
+            access: Access::new(keys, node.entities.clone()),
+            endpoint: Endpoint {
+                http: nowhere,
+                grpc: nowhere,
+                ingress: None,
+                node: None,
+                url: String::new(),
+            },
+            stop: stop.clone(),
+        };
+        (admin, token)
+    }
+
+    fn following(token: &str) -> tonic::Request<EventsRequest> {
+        let mut request = tonic::Request::new(EventsRequest { follow: true, ..EventsRequest::default() });
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+    }
+
     #[tokio::test]
     async fn a_follower_is_sent_what_is_committed() {
         let node = node();
         take(&node.entities, 1).await;
-        let feed = |follow, stop: &CancellationToken| Feed {
-            entities: node.entities.clone(),
-            swarm: Some(swarm()),
-            after: 0,
-            follow,
-            stop: stop.clone(),
-        };
         let stop = CancellationToken::new();
         let (listener, mut once) = mpsc::channel(8);
-        feed(false, &stop).run(listener).await;
+        feed(&node, false, &stop).run(listener).await;
         assert!(once.recv().await.is_some(), "what was acknowledged is there at once");
 
         let (listener, mut events) = mpsc::channel(8);
-        let following = tokio::spawn(feed(true, &stop).run(listener));
+        let following = tokio::spawn(feed(&node, true, &stop).run(listener));
         let mut last = 0;
         for number in 2..6 {
             let event = tokio::time::timeout(Duration::from_secs(60), events.recv()).await.unwrap();
@@ -187,38 +232,62 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_follower_that_does_not_read_is_told_all_the_same_why_it_ends() {
+        let (node, stop) = (node(), CancellationToken::new());
+        for number in 1..4 {
+            take(&node.entities, number).await;
+        }
+        let (listener, mut events) = mpsc::channel(2);
+        let following = tokio::spawn(feed(&node, true, &stop).run(listener));
+        while events.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+        tokio::time::timeout(Duration::from_secs(60), following).await.unwrap().unwrap();
+        let last = events.recv().await.unwrap().unwrap().position;
+        let stopped = events.recv().await.unwrap().unwrap_err();
+        assert!(stopped.message.ends_with(&format!("--after {last}")), "{stopped}");
+        assert!(events.recv().await.is_none());
+    }
+
+    /// What waits at the other end of the connection until somebody takes it, nobody but the connection can end.
+    #[tokio::test]
+    async fn a_follower_that_does_not_read_holds_up_no_node_that_stops() {
+        let (node, stop) = (node(), CancellationToken::new());
+        for number in 1..100 {
+            take(&node.entities, number).await;
+        }
+        let (admin, token) = served(&node, &stop);
+        let control = Control {
+            entities: node.entities.clone(),
+            sessions: admin.sessions.clone(),
+            access: admin.access.clone(),
+            mcp_url: String::new(),
+            stop: stop.clone(),
+            tracker: TaskTracker::new(),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(server::serve(listener, control, admin, stop.clone()));
+        // It has room for a few of the events.
+        let channel = Channel::from_shared(address).unwrap().initial_stream_window_size(1024_u32);
+        let mut client = AdminClient::new(channel.connect().await.unwrap());
+        let mut told = client.events(following(&token)).await.unwrap().into_inner();
+        told.next().await.expect("there is an event").unwrap();
+
+        stop.cancel();
+        let stopped = tokio::time::timeout(Duration::from_secs(60), serving).await;
+        stopped.expect("it waits for somebody who does not read").unwrap().unwrap();
+        drop(told);
+    }
+
+    #[tokio::test]
     async fn a_follower_whose_token_is_revoked_is_told_so() {
-        let (node, keys) = (node(), Keys::ephemeral().unwrap());
-        let clock = node.entities.clock().clone();
+        let node = node();
         take(&node.entities, 1).await;
-        let claims = Claims {
-            swarm: swarm(),
-            agent: Uuid::from_u128(7),
-            agent_name: Name::parse("operator").unwrap(),
-            role: Role::Operator,
-            view: None,
-            instance: None,
-            lifetime: Duration::from_secs(600),
-        };
-        let token = keys.issue(claims, clock.wall()).unwrap().text().to_owned();
-        let access = Access::new(keys.clone(), node.entities.clone());
-        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-        let admin = Admin {
-            service: Service::new(node.entities.clone()),
-            sessions: Sessions::new(keys, clock),
-            access: access.clone(),
-            endpoint: Endpoint {
-                http: nowhere,
-                grpc: nowhere,
-                ingress: None,
-                node: None,
-                url: String::new(),
-            },
-            stop: CancellationToken::new(),
-        };
-        let mut request = tonic::Request::new(EventsRequest { follow: true, ..EventsRequest::default() });
-        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-        let mut told = admin_server::Admin::events(&admin, request).await.unwrap().into_inner();
+        let (admin, token) = served(&node, &CancellationToken::new());
+        let access = admin.access.clone();
+        let mut told = admin_server::Admin::events(&admin, following(&token)).await.unwrap().into_inner();
         told.next().await.expect("there is an event").unwrap();
 
         let operator = access.identify(&token).await.unwrap();

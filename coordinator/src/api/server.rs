@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use skein_proto::v1::admin_server::AdminServer;
 use skein_proto::v1::runners_server::RunnersServer;
 use tokio::net::TcpListener;
@@ -10,6 +11,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use super::Admin;
+use super::line::Line;
 use crate::runners::Control;
 
 /// How often an idle connection is probed, so that a dead peer is noticed.
@@ -20,7 +22,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 #[error("the listener for runners and administration failed: {0}")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
-/// Serves until `stop`; calls under way may end by themselves.
+/// Serves until `stop`; calls under way may end by themselves, save streams that nobody reads.
 ///
 /// # Errors
 /// When the listener fails.
@@ -31,7 +33,7 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let runners = RunnersServer::new(control).max_decoding_message_size(skein_shared::limits::RUNNER_MESSAGE);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Line::of);
     Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .add_service(runners)

@@ -130,31 +130,30 @@ impl Add {
         Ok(fs::write(folder.join("SKILL.md"), format!("---\nname: {}\n---\n\n{prompt}\n", self.name))?)
     }
 
-    /// What was asked for stands first: below a table it would belong to that.
+    /// What was asked for stands first, for below a table it would belong to that, and in place of what was there.
     fn write_settings(&self, folder: &Path) -> Result<(), CliError> {
-        let mut asked = String::new();
-        if !self.command.is_empty() {
-            asked = format!("command = {}\n", json!(self.command));
-        }
-        if let Some(harness) = &self.harness {
-            asked = format!("harness = {}\n", json!(harness));
-        }
-        if !self.credential.is_empty() {
-            let names: Vec<String> = self.credential.iter().map(ToString::to_string).collect();
-            asked.push_str(&format!("credentials = {}\n", json!(names)));
-        }
-        if self.common.swarm.as_str() != "default" {
-            asked.push_str(&format!("swarm = {}\n", json!(self.common.swarm)));
-        }
-        if let Some(schedule) = &self.schedule {
-            asked.push_str(&format!("schedule = {}\n", json!(schedule)));
-        }
-        if let Some(url) = self.from.as_deref().filter(|source| source.contains("://")) {
-            asked.push_str(&format!("source = {}\n", json!(public(url))));
-        }
+        let asked = self.asked();
+        let keys: Vec<&str> = asked.iter().map(|(key, _)| *key).collect();
         let file = definition::settings_file(folder);
-        let there = fs::read_to_string(&file).unwrap_or_default();
+        let there = definition::without(&fs::read_to_string(&file).unwrap_or_default(), &keys);
+        let asked: String = asked.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         Ok(fs::write(file, asked + &there)?)
+    }
+
+    /// The keys that the command line sets, with their values.
+    fn asked(&self) -> Vec<(&'static str, Value)> {
+        let names: Vec<String> = self.credential.iter().map(ToString::to_string).collect();
+        let swarm = Some(&self.common.swarm).filter(|swarm| swarm.as_str() != "default");
+        let source = self.from.as_deref().filter(|source| source.contains("://"));
+        let asked = [
+            ("command", (!self.command.is_empty()).then(|| json!(self.command))),
+            ("harness", self.harness.as_ref().map(|harness| json!(harness))),
+            ("credentials", (!names.is_empty()).then(|| json!(names))),
+            ("swarm", swarm.map(|swarm| json!(swarm))),
+            ("schedule", self.schedule.as_ref().map(|schedule| json!(schedule))),
+            ("source", source.map(|url| json!(public(url)))),
+        ];
+        asked.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
 }
 

@@ -41,7 +41,8 @@ impl From<StoreError> for Broken {
 
 impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
-        let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, Instant::now());
+        let now = cluster.store.held().now();
+        let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, now);
         Self { cluster, steward, twins: Twins::default(), is_orphaned: false }
     }
 
@@ -66,8 +67,8 @@ impl Keeper {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.cluster.nudge.notified() => {}
-                () = self.cluster.told.notified() => self.steward.told(Instant::now()),
-                () = self.cluster.store.doubted() => self.steward.doubt(Instant::now()),
+                () = self.cluster.told.notified() => self.steward.told(self.cluster.store.held().now()),
+                () = self.cluster.store.doubted() => self.steward.doubt(self.cluster.store.held().now()),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
@@ -82,8 +83,9 @@ impl Keeper {
     async fn carry_out(&mut self, first: Input) -> Result<(), Broken> {
         let mut input = first;
         loop {
-            let held = self.cluster.store.held().all();
-            let outputs = self.steward.on(input, &self.cluster.me(), &held, Instant::now());
+            self.catch_up();
+            let held = self.cluster.store.held();
+            let outputs = self.steward.on(input, &self.cluster.me(), &held.all(), held.now());
             let mut question = None;
             for output in outputs {
                 match output {
@@ -188,8 +190,9 @@ impl Keeper {
 
     /// Waits until what is in flight is done.
     async fn leave(&self, shards: &[Shard], until: Instant) {
+        let limit = until.saturating_duration_since(self.cluster.store.held().now());
         if let Some(tenants) = self.cluster.tenants.get()
-            && tokio::time::timeout_at(until, tenants.leave()).await.is_err()
+            && tokio::time::timeout(limit, tenants.leave()).await.is_err()
         {
             warn!(
                 shards = shards.len(),
@@ -198,15 +201,26 @@ impl Keeper {
         }
     }
 
+    /// Makes up for the time in which the machine has slept. What has lapsed by that goes first, and what is taken comes
+    /// after it: an entity that sees its time leap would end whatever gave it no sign of life meanwhile. What is still
+    /// decided in a shard that has gone is not written.
+    fn catch_up(&self) {
+        self.lapse();
+        if let Some(tenants) = self.cluster.tenants.get() {
+            tenants.catch_up();
+        }
+    }
+
     /// Drops what could not be renewed in time, before another node may take it.
     fn lapse(&self) {
         let lapsed = self.cluster.store.held().lapse();
-        if !lapsed.is_empty() {
-            warn!(
-                shards = lapsed.len(),
-                "leases could not be renewed in time; their entities leave this node"
-            );
+        if lapsed.is_empty() {
+            return;
         }
+        if let Some(tenants) = self.cluster.tenants.get() {
+            tenants.forget(&lapsed);
+        }
+        warn!(shards = lapsed.len(), "leases could not be renewed in time; their entities leave this node");
     }
 
     async fn give_up(&mut self) {

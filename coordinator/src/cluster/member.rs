@@ -30,8 +30,11 @@ pub struct Member {
     pub address: String,
     /// The lowest and the highest format that it reads.
     pub formats: (u32, u32),
-    /// It gives its shards away and takes no more.
+    /// It gives its shards away and takes no more, unless nobody else is left that could.
     pub draining: bool,
+    /// Its process is about to end: it takes nothing then either. The others need not know.
+    #[serde(skip)]
+    pub ending: bool,
     /// It owns nothing and passes everything on, as an ingress of its own does.
     #[serde(default)]
     pub passes_on: bool,
@@ -60,6 +63,7 @@ impl Member {
             address: address.into(),
             formats: (*READS.start(), *READS.end()),
             draining: false,
+            ending: false,
             passes_on: false,
             tls: false,
             runners: String::new(),
@@ -87,6 +91,11 @@ impl Member {
     /// Whether shards may come to it.
     pub fn takes_shards(&self) -> bool {
         !self.draining && !self.passes_on && self.reads(FORMAT)
+    }
+
+    /// Whether shards may come to it where nobody else is left that takes any, also while it drains.
+    pub fn is_last_resort(&self) -> bool {
+        !self.ending && !self.passes_on && self.reads(FORMAT)
     }
 
     /// Whether it reads a format.

@@ -97,6 +97,10 @@ pub trait Tenants: Send + Sync + 'static {
     /// may come again the next moment.
     fn forget(&self, shards: &[Shard]);
 
+    /// Makes up for the time in which this machine has slept, and the others have not. Those that have no clock have nothing
+    /// to do.
+    fn catch_up(&self) {}
+
     /// Answers what another node passed on, for an entity or for this node itself. `None` when the entity turned out
     /// to be somebody else's, and nothing was done. With the life of the store in which it was decided, or 0 where that is
     /// not said.
@@ -133,6 +137,7 @@ pub struct Cluster {
     peers: Peers,
     tenants: OnceLock<Arc<dyn Tenants>>,
     draining: AtomicBool,
+    ending: AtomicBool,
     /// Where runners reach this node, once they do.
     runners: OnceLock<String>,
     /// Wakes the keeper.
@@ -154,6 +159,7 @@ impl Cluster {
             table: Table::default(),
             tenants: OnceLock::new(),
             draining: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             runners: OnceLock::new(),
             nudge: Notify::new(),
             told: Notify::new(),
@@ -202,6 +208,7 @@ impl Cluster {
     pub fn me(&self) -> Member {
         Member {
             draining: self.is_draining(),
+            ending: self.ending.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),
             runners: self.runners.get().cloned().unwrap_or_default(),
@@ -417,13 +424,20 @@ impl Cluster {
         fence != Fence::NONE && fence.epoch < epoch
     }
 
-    /// Takes no more shards and gives those that it has to the others. Without others it keeps them.
+    /// Takes no more shards and gives those that it has to the others. Without others it keeps them, and takes what is
+    /// nobody's until one comes.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.nudge.notify_one();
     }
 
-    /// Whether it takes no more shards, by [`Cluster::drain`].
+    /// Like [`Cluster::drain`], in a process that is about to end: it takes nothing, whoever is left.
+    pub fn retire(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.drain();
+    }
+
+    /// Whether it gives its shards away, by [`Cluster::drain`] or [`Cluster::retire`].
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }

@@ -43,7 +43,8 @@ pub struct Steps {
 pub fn plan(now: &Situation<'_>) -> Steps {
     let mut steps = Steps::default();
     let mut nodes: Vec<&str> = takers(now.members).filter(|id| *id != now.me.id).collect();
-    if now.me.takes_shards() {
+    // What one that drains does not take is nobody's when no other is left.
+    if now.me.takes_shards() || (nodes.is_empty() && now.me.is_last_resort()) {
         nodes.push(&now.me.id);
     }
     let facts = now.leases.iter().zip(now.held).zip(now.free_for);
@@ -208,5 +209,26 @@ mod tests {
         let draining = Member { draining: true, ..member("a") };
         world.members[0] = draining.clone();
         assert_eq!(world.plan(&draining), Steps::default());
+        let ending = Member { ending: true, ..draining };
+        assert_eq!(world.plan(&ending), Steps::default());
+    }
+
+    #[test]
+    fn a_draining_node_takes_what_nobody_else_could_until_somebody_comes() {
+        let draining = Member { draining: true, ..member("a") };
+        let ending = Member { ending: true, ..draining.clone() };
+        let mut world = World::new(&["a"]);
+        world.members[0] = draining.clone();
+        assert_eq!(world.plan(&draining).acquire.len(), 256);
+        assert_eq!(world.plan(&ending), Steps::default());
+        let ingress = Member { passes_on: true, ..draining.clone() };
+        assert_eq!(world.plan(&ingress), Steps::default());
+
+        world.members.push(member("b"));
+        assert_eq!(world.plan(&draining), Steps::default());
+        world.stable_for = Duration::from_secs(60);
+        world.held.fill(true);
+        let given = world.owned_by("a").plan(&draining);
+        assert_eq!((given.acquire.len(), given.hand_over.len()), (0, AT_A_TIME));
     }
 }

@@ -181,10 +181,11 @@ impl Steward {
         self.beat = now;
     }
 
-    /// Until when entities may take to leave. Nothing is renewed meanwhile, and the shards that stay must not be lost
-    /// over those that go: there has to be time for the release and for a renewal that is slow.
+    /// Until when entities may take to leave. Nothing is renewed meanwhile, nor does this node say that it lives, and
+    /// neither the shards that stay nor its place among the others must be lost over those that go: there has to be time
+    /// for the release, and for a renewal and a sign of life that are slow.
     fn leave(&self, now: Instant) -> Instant {
-        (now + LEAVE).min(self.renew + self.lease / 6)
+        (now + LEAVE).min(self.renew.min(self.beat) + self.lease / 6)
     }
 
     fn until(&self) -> Instant {
@@ -376,9 +377,11 @@ mod tests {
         let mine = Lease { epoch: fence.epoch, owner: "a".to_owned(), held: true, ..Lease::default() };
         let mut leases = vec![mine; usize::from(SHARDS)];
         let mut held: BTreeMap<Shard, Instant> = Shard::all().map(|shard| (shard, now + lease)).collect();
+        let mut listed = now + lives(lease);
         let (mut input, mut handed_over) = (Input::Round, 0);
         while handed_over < 10 {
             assert!(held.values().all(|until| now < *until), "leases have ended over a hand-over");
+            assert!(now < listed, "it is taken for dead over a hand-over");
             let has: Vec<(Shard, Fence)> = held.keys().map(|shard| (*shard, fence)).collect();
             let outputs = steward.on(input, &me(), &has, now);
             for output in &outputs {
@@ -391,7 +394,10 @@ mod tests {
             input = match asked(&outputs) {
                 Some(Question::IsTheSame) => Input::Same(true),
                 Some(Question::Renew(all)) => Input::Renewed(all.iter().map(|_| Ok(Kept::Done)).collect()),
-                Some(Question::Beat(_)) => Input::Members(vec![me(), Member::new("b", Uuid::nil(), "")]),
+                Some(Question::Beat(_)) => {
+                    listed = now + lives(lease);
+                    Input::Members(vec![me(), Member::new("b", Uuid::nil(), "")])
+                }
                 Some(Question::Leases) => Input::Leases(leases.clone()),
                 Some(Question::Leave(_, until)) => {
                     now = now.max(*until);

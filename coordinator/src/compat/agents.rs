@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use super::answer::{Answer, Problem, made, nothing, ok};
 use super::door::Asked;
-use super::tasks::mine;
 use super::{Compat, settings};
 use crate::auth::{Principal, Role};
 use crate::service::swarm::Introduction;
@@ -65,7 +64,8 @@ pub(super) async fn me(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = asked.agent()?;
     let looking = async {
         let mut me = known(asked.service.me(who).await?)?;
-        let current = mine(&asked.service, who, "in_progress").await?.len();
+        let name = me["name"].as_str().unwrap_or_default();
+        let current = asked.service.member_named(who, name).await?.current;
         me["capacity"] = capacity(&me, current);
         me["shouldBlockPolling"] = json!(me["emptyPollCount"].as_u64().unwrap_or_default() >= EMPTY_POLLS);
         if asked.query("include") == Some("inbox") {
@@ -112,8 +112,8 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
         ..lists::Tasks::default()
     };
     let listing = async {
-        let agents = asked.service.list_members(&asked.who).await?.rows;
-        Ok((agents, asked.service.list_tasks(&asked.who, wanted).await?.rows))
+        let agents = asked.service.list_members(&asked.who).await?.whole()?.rows;
+        Ok((agents, asked.service.list_tasks(&asked.who, wanted).await?.whole()?.rows))
     };
     let (mut agents, tasks) = compat.like(&asked, "get-swarm", listing).await?;
     for agent in &mut agents {

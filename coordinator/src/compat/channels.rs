@@ -47,7 +47,7 @@ pub(super) async fn thread(
 
 async fn messages(compat: &Compat, asked: &Asked, wanted: Messages) -> Answer {
     let listing = asked.service.list_messages(&asked.who, wanted);
-    ok(json!({ "messages": compat.like(asked, "read-messages", listing).await?.rows }))
+    ok(json!({ "messages": compat.like(asked, "read-messages", listing).await? }))
 }
 
 fn time(asked: &Asked, name: &str) -> Result<Option<Timestamp>, Problem> {

@@ -45,7 +45,7 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
         before: date(&asked, "endDate")?.map(|(_, before)| before),
         page: Page { limit: Some(asked.number("limit", SHOWN)?), ..Page::default() },
     };
-    let listing = asked.service.list_costs(&asked.who, wanted);
+    let listing = async { asked.service.list_costs(&asked.who, wanted).await?.whole() };
     ok(json!({ "costs": compat.like(&asked, "get-swarm", listing).await?.rows }))
 }
 

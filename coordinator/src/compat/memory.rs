@@ -18,9 +18,13 @@ const MOST: u64 = 20;
 pub(super) async fn search(State(compat): State<Compat>, asked: Asked) -> Answer {
     let query = asked.need("query")?;
     let limit = asked.fields.get("limit").and_then(Value::as_u64).unwrap_or(FOUND).min(MOST) as usize;
-    let searching = asked.service.search_memory(asked.agent()?, query, Visible::All, None, limit);
-    let found = compat.like(&asked, "memory-search", searching).await?;
-    let (hits, understood) = (found.hits.rows, found.ranked == Ranked::ByMeaning);
+    let who = asked.agent()?;
+    let searching = async {
+        let found = asked.service.search_memory(who, query, Visible::All, None, limit).await?;
+        Ok((found.hits.whole()?.rows, found.ranked))
+    };
+    let (hits, ranked) = compat.like(&asked, "memory-search", searching).await?;
+    let understood = ranked == Ranked::ByMeaning;
     let best = hits.first().map_or(1.0, |hit| hit.score);
     // Its runners leave out what is not similar enough. Where nobody knows what texts mean, the best is the measure.
     let result = |mut hit: Hit| {

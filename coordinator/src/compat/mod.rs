@@ -36,8 +36,8 @@ use crate::auth::View;
 use crate::mcp::client::Client;
 use crate::mcp::dispatch::{self, Context, Progress};
 use crate::mcp::{Catalogue, Gate, SharedKey, served};
-use crate::service::Service;
 use crate::service::unread::Delivery;
+use crate::service::{Service, lists};
 use answer::Problem;
 use door::Asked;
 pub use nameless::let_in;
@@ -130,6 +130,8 @@ impl Compat {
                 let told = reply.json["message"].as_str().unwrap_or(&reply.text);
                 Err(Problem::of(code, told))
             }
+            // No route has a place for the word of a tool that its list may be old.
+            None if !reply.json["warning"].is_null() => Err(lists::incomplete().into()),
             None => Ok(reply.json),
         }
     }

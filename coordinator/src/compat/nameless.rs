@@ -64,7 +64,10 @@ async fn name(State(shared): State<Arc<SharedKey>>, request: Request, next: Next
     }
     let (mut parts, body) = request.into_parts();
     let Ok(body) = Limited::new(body, limits::REQUEST).collect().await.map(|body| body.to_bytes()) else {
-        let told = format!("the body is cut off or longer than {} bytes; send less", limits::REQUEST);
+        let told = format!(
+            "the body is cut off or longer than {} bytes; put what is long into a file and say where it is",
+            limits::REQUEST
+        );
         return Problem::of(Code::TooLarge, told).into_response();
     };
     let id = match agent(&body) {

@@ -34,8 +34,9 @@ pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
 /// How many agents and tasks are in which state.
 pub(super) async fn stats(State(compat): State<Compat>, asked: Asked) -> Answer {
     let counting = async {
-        let agents = asked.service.list_members(&asked.who).await?.rows;
-        Ok((agents, asked.service.count_tasks(&asked.who, None).await?))
+        let agents = asked.service.list_members(&asked.who).await?.whole()?.rows;
+        let (tasks, freshness) = asked.service.count_tasks(&asked.who, None).await?;
+        Ok((agents, lists::whole(tasks, freshness)?))
     };
     let (agents, tasks) = compat.like(&asked, "get-swarm", counting).await?;
     let are = |status: &str| agents.iter().filter(|agent| agent["status"] == status).count();
@@ -57,17 +58,17 @@ pub(super) async fn stats(State(compat): State<Compat>, asked: Asked) -> Answer 
 pub(super) async fn context(State(compat): State<Compat>, asked: Asked) -> Answer {
     let reading = async {
         let (service, who) = (&asked.service, &asked.who);
-        let agents = service.list_members(who).await?.rows;
-        let messages = service.messages_in_work(who, SHOWN).await?.rows;
+        let agents = service.list_members(who).await?.whole()?.rows;
+        let messages = service.messages_in_work(who, SHOWN).await?;
         let lead = agents.iter().find(|agent| agent["isLead"] == true);
         let lead = lead.and_then(|lead| Uuid::try_parse(lead["id"].as_str()?).ok());
         let handed_out = match lead {
-            Some(lead) => service.tasks_made_by(who, lead, RECENT, SHOWN).await?.rows,
+            Some(lead) => service.tasks_made_by(who, lead, RECENT, SHOWN).await?,
             None => Vec::new(),
         };
         let wanted =
             lists::Tasks { status: Some("in_progress".to_owned()), limit: SHOWN, ..lists::Tasks::default() };
-        Ok((agents, messages, handed_out, service.list_tasks(who, wanted).await?.rows))
+        Ok((agents, messages, handed_out, service.list_tasks(who, wanted).await?.whole()?.rows))
     };
     let (agents, messages, handed_out, active) = compat.like(&asked, "get-swarm", reading).await?;
     let named = |task: Value| {

@@ -36,7 +36,7 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = of(&asked.who, agent);
     let listing = asked.service.tasks_from(&who, wanted, offset);
     let (tasks, total) = compat.like(&asked, "get-tasks", listing).await?;
-    ok(json!({ "tasks": tasks.rows, "total": total }))
+    ok(json!({ "tasks": tasks, "total": total }))
 }
 
 /// The same caller, looking for another agent.
@@ -162,7 +162,7 @@ pub(super) async fn cancelled(State(compat): State<Compat>, asked: Asked) -> Ans
 }
 
 /// The caller's tasks of a status.
-pub(super) async fn mine(service: &Service, who: &Principal, status: &str) -> Result<Vec<Value>, Refusal> {
+async fn mine(service: &Service, who: &Principal, status: &str) -> Result<Vec<Value>, Refusal> {
     let wanted = lists::Tasks {
         status: Some(status.to_owned()),
         mine: true,
@@ -171,5 +171,5 @@ pub(super) async fn mine(service: &Service, who: &Principal, status: &str) -> Re
         ..lists::Tasks::default()
     };
     debug_assert!(who.role != Role::Operator);
-    Ok(service.list_tasks(who, wanted).await?.rows)
+    Ok(service.list_tasks(who, wanted).await?.whole()?.rows)
 }

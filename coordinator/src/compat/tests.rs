@@ -5,6 +5,7 @@ mod costs;
 mod limits;
 mod log;
 mod mcp;
+mod rights;
 mod settings;
 mod summons;
 
@@ -18,6 +19,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 use super::*;
+use crate::entity::tests::lists::arriving;
 use crate::entity::tests::{Node, node};
 use crate::mcp::tests::NoRunners;
 use crate::mcp::tools::catalogue;
@@ -234,6 +236,37 @@ async fn a_runner_of_the_seed_goes_through_its_loop() {
     );
     // The lead hears of what its worker has done.
     assert_eq!(bed.poll(LEAD).await["task"]["taskType"], "follow-up");
+}
+
+#[tokio::test]
+async fn a_list_that_may_be_old_is_refused_for_now() {
+    let bed = Bed::swarm().await;
+    let (worker, none) = (Some(WORKER), Value::Null);
+    let task = bed.task(json!({ "task": "write it down", "agentId": WORKER })).await;
+    assert_eq!(bed.poll(WORKER).await["taskId"], json!(task));
+    let hold = arriving(&bed.node, "coder-1").await;
+    bed.is(200, "POST", &format!("/api/tasks/{task}/pause"), worker, none.clone()).await;
+    tokio::time::pause();
+    for path in [
+        "/api/paused-tasks",
+        "/cancelled-tasks",
+        "/api/tasks",
+        &format!("/api/tasks/{task}"),
+        "/api/active-sessions",
+        "/api/agents",
+        "/api/stats",
+        "/api/concurrent-context",
+    ] {
+        let answer = bed.is(503, "GET", path, worker, none.clone()).await;
+        assert_eq!(answer["code"], "unavailable", "{path}: {answer}");
+        assert!(answer["error"].is_string() && answer["retryAfterMs"].is_number(), "{path}: {answer}");
+    }
+    let me = bed.is(200, "GET", "/me", worker, none.clone()).await;
+    assert_eq!(me["capacity"]["current"], 0, "what the pool itself knows is told: {me}");
+    tokio::time::resume();
+    drop(hold);
+    let kept = bed.is(200, "GET", "/api/paused-tasks", worker, none).await;
+    assert_eq!(kept["tasks"][0]["id"], json!(task));
 }
 
 #[tokio::test]

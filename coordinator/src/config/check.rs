@@ -11,7 +11,7 @@ use url::Url;
 
 use super::load::ConfigError;
 use super::schema::{
-    Account, Cluster, Config, Embeddings, Limits, Provider, Retention, Runner, Source, Workspace,
+    Account, Cluster, Config, Embeddings, Limits, Listen, Provider, Retention, Runner, Source, Workspace,
 };
 use crate::auth::Role;
 use crate::auth::issuer::Trust;
@@ -26,7 +26,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// For the first thing that is wrong.
 pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     check_compat(config)?;
-    check_public_url(config.listen.public_url.as_deref())?;
+    check_addresses(&config.listen)?;
     check_sources(&mut config.ingress.source, folder)?;
     check_workspaces(&mut config.slack.workspace, folder)?;
     let secrets = &mut config.secrets;
@@ -41,24 +41,40 @@ pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigErro
     check_rates(&config.limits)?;
     check_limits(&config.limits)?;
     check_retention(&config.retention)?;
-    check_runner(&config.runner)
+    check_runner(&mut config.runner, folder)
 }
 
-/// It is put before paths, and agents are sent there.
-fn check_public_url(url: Option<&str>) -> Result<(), ConfigError> {
-    let Some(url) = url else { return Ok(()) };
-    let is_base = Url::parse(url).is_ok_and(|url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.has_host()
-            && url.query().is_none()
-            && url.fragment().is_none()
-    });
-    if is_base {
-        return Ok(());
+/// One is put before paths, and agents are sent there; runners, who speak plain text, are sent to the other as it is.
+fn check_addresses(listen: &Listen) -> Result<(), ConfigError> {
+    if let Some(url) = listen.public_url.as_deref().filter(|url| base(url).is_none()) {
+        return Err(ConfigError(format!(
+            "`listen.public_url` is `{url}`, which is no address of a server; write it with its scheme, such as https://skein.example.com"
+        )));
     }
-    Err(ConfigError(format!(
-        "`listen.public_url` is `{url}`, which is no address of a server; write it with its scheme, such as https://skein.example.com"
-    )))
+    match listen.runner_url.as_deref().filter(|url| !is_door(url)) {
+        None => Ok(()),
+        Some(url) => Err(ConfigError(format!(
+            "`listen.runner_url` is `{url}`, to which no runner can connect; write it with its scheme, which is http, and \
+             without a path, such as http://10.0.0.5:7701"
+        ))),
+    }
+}
+
+fn is_door(url: &str) -> bool {
+    base(url).is_some_and(|url| url.scheme() == "http" && url.path() == "/")
+}
+
+/// An address that something can be put behind and that others can call.
+fn base(url: &str) -> Option<Url> {
+    let url = Url::parse(url).ok()?;
+    let is_somewhere = match url.host() {
+        Some(url::Host::Ipv4(ip)) => !ip.is_unspecified(),
+        Some(url::Host::Ipv6(ip)) => !ip.is_unspecified(),
+        Some(url::Host::Domain(_)) => true,
+        None => false,
+    };
+    let is_bare = url.query().is_none() && url.fragment().is_none();
+    (matches!(url.scheme(), "http" | "https") && is_somewhere && is_bare).then_some(url)
 }
 
 fn check_sources(sources: &mut [Source], folder: &Path) -> Result<(), ConfigError> {
@@ -181,7 +197,10 @@ fn check_retention(retention: &Retention) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn check_runner(runner: &Runner) -> Result<(), ConfigError> {
+fn check_runner(runner: &mut Runner, folder: &Path) -> Result<(), ConfigError> {
+    for path in [&mut runner.agents, &mut runner.work] {
+        *path = path.take().map(|path| folder.join(path));
+    }
     if runner.slots > 0 {
         return Ok(());
     }

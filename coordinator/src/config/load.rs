@@ -199,13 +199,19 @@ mod tests {
 
     #[test]
     fn a_public_address_is_one_that_paths_can_follow() {
-        let public = |url: &str| read(&format!("[listen]\npublic_url = \"{url}\""));
+        let address = |setting: &str, url: &str| read(&format!("[listen]\n{setting} = \"{url}\""));
         for good in ["https://skein.example.com", "http://10.0.0.1:7700/skein/"] {
-            public(good).unwrap();
+            address("public_url", good).unwrap();
         }
-        for bad in ["skein.example.com", "foo", "", "ftp://a", "https://a/?b=c", "localhost:7700"] {
-            let error = public(bad).unwrap_err().to_string();
-            assert!(error.contains("with its scheme"), "{bad}: {error}");
+        address("runner_url", "http://10.0.0.1:7701/").unwrap();
+        let bad = ["skein.example.com", "foo", "", "ftp://a", "http://a/?b=c", "box:7700", "http://[::]:1"];
+        for (setting, bad) in bad.into_iter().flat_map(|bad| [("public_url", bad), ("runner_url", bad)]) {
+            let error = address(setting, bad).unwrap_err().to_string();
+            assert!(error.contains(setting) && error.contains("with its scheme"), "{bad}: {error}");
+        }
+        for bad in ["http://10.0.0.1:7701/skein", "https://10.0.0.1:7701"] {
+            let error = address("runner_url", bad).unwrap_err().to_string();
+            assert!(error.contains("http, and without a path"), "{bad}: {error}");
         }
     }
 
@@ -455,12 +461,16 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_with_the_certificate_lies_beside_the_file_that_names_it() {
+    fn folders_lie_beside_the_file_that_names_them() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
-        std::fs::write(&file, "[cluster]\ntls = \"certificates\"").unwrap();
+        let runner = "[runner]\nagents = \"our/agents\"\nwork = \"/srv/work\"";
+        std::fs::write(&file, format!("[cluster]\ntls = \"certificates\"\n{runner}")).unwrap();
         let config = load(&file, &Overrides::default()).unwrap();
-        assert_eq!(config.cluster.tls.unwrap(), folder.path().join("certificates"));
+        let beside = |name| Some(folder.path().join(name));
+        assert_eq!(config.cluster.tls, beside("certificates"));
+        assert_eq!(config.runner.agents, beside("our/agents"));
+        assert_eq!(config.runner.work, Some("/srv/work".into()));
         let here = Overrides { tls: Some("here".into()), ..Overrides::default() };
         let config = load(&file, &here).unwrap();
         assert_eq!(config.cluster.tls.unwrap(), std::env::current_dir().unwrap().join("here"));

@@ -82,6 +82,13 @@ impl Tenants for Entities {
         lose(self, shards);
     }
 
+    fn catch_up(&self) {
+        if self.clock().catch_up() {
+            // What stays is due sooner than it was.
+            self.shared().timers.send_modify(|earliest| *earliest = Timestamp(0));
+        }
+    }
+
     async fn answer(
         &self,
         entity: Option<EntityKey>,

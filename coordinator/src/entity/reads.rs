@@ -123,7 +123,7 @@ impl Entities {
             }) {
                 Some((rows, theirs)) => {
                     parts.push(rows);
-                    freshness = if freshness == Freshness::Fresh { theirs } else { freshness };
+                    freshness = freshness.and(theirs);
                 }
                 None => freshness = Freshness::Rebuilding,
             }

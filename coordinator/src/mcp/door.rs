@@ -227,7 +227,9 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
 pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
     let body = Limited::new(body, limits::REQUEST).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
-            refused(&Refusal::new(Code::TooLarge, "a request may have 20 MiB; put large things into files"))
+            let problem = "a request may have 20 MiB as JSON, in which quotes, line ends and what else is escaped count for \
+                           more than one byte; put what is longer into a file and say where it is";
+            refused(&Refusal::new(Code::TooLarge, problem))
         } else {
             refused(&Refusal::new(Code::InvalidArgument, "the request's body could not be read"))
         }

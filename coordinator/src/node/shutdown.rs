@@ -87,7 +87,7 @@ impl Node {
         let _ = std::fs::remove_file(self.data.layout().endpoint());
         if let Some(cluster) = self.cluster.as_ref().filter(|cluster| cluster.has_successors()) {
             // First, so that nobody waits for this node to end: it goes on answering through the next owners.
-            cluster.drain();
+            cluster.retire();
             cluster.drained(self.drain).await;
         }
         self.runner.stop().cancel();

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,19 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::service_fn;
-use tracing::info;
-use url::Url;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
-use super::{health, keepalive, keys, leftovers, retention, runner};
+use super::{addresses, health, keepalive, keys, leftovers, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::issuer::Issuers;
 use crate::auth::token::{self, Claims, Keys};
-use crate::cluster::identity::{self, IdentityError};
+use crate::cluster::identity::IdentityError;
 use crate::cluster::{Cluster, Silence};
 use crate::compat;
 use crate::config::{Config, Dialect, Limits};
@@ -173,7 +172,7 @@ async fn begin(
     let listeners = Listeners::bind(&config, roles).await?;
     let endpoint = Endpoint { node: door, ..listeners.endpoint(&config)? };
     if let Some(cluster) = cluster.as_ref().filter(|_| roles.coordinator)
-        && let Some(url) = for_runners(&config, endpoint.grpc)
+        && let Some(url) = addresses::for_runners(&config, endpoint.grpc)
     {
         cluster.is_open_to_runners(url);
     }
@@ -216,7 +215,10 @@ async fn begin(
         false => health,
     };
     serve(&tasks, "http", listeners.http, http);
-    let instances = for_instances(&config, &endpoint);
+    let instances = addresses::for_instances(&config, &endpoint);
+    if let Some(problem) = addresses::problem(&config, &endpoint).filter(|_| roles.coordinator) {
+        warn!("{problem}");
+    }
     serve_grpc(&tasks, listeners.grpc, administered, &sessions, &access, &endpoint, &instances);
     let turn = keys::follow(data.layout().clone(), keys.clone(), entities.clone(), pumps.stop().clone());
     pumps.spawn("keys", quiet(turn));
@@ -305,51 +307,14 @@ impl Listeners {
         };
         let http = address(&self.http, config.listen.http)?;
         let ingress = self.ingress.as_ref().map(|listener| address(listener, config.listen.ingress));
-        let url = config.listen.public_url.clone();
         Ok(Endpoint {
             http,
             grpc: address(&self.grpc, config.listen.grpc)?,
             ingress: ingress.transpose()?,
             node: None,
-            url: url.map_or_else(|| format!("http://{http}"), |url| url.trim_end_matches('/').to_owned()),
+            url: addresses::public(config, http),
         })
     }
-}
-
-/// Where runners reach this node, as they are told when they are connected to another one; none when they may not be on
-/// the same machine and it listens on loopback.
-fn for_runners(config: &Config, grpc: SocketAddr) -> Option<String> {
-    if let Some(url) = &config.listen.runner_url {
-        return Some(url.trim_end_matches('/').to_owned());
-    }
-    let (host, port) = (&config.cluster.node, grpc.port());
-    let host = host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host);
-    if grpc.ip().is_unspecified() {
-        return Some(format!("http://{host}:{port}"));
-    }
-    let others_are_here =
-        host == "localhost" || identity::host(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    (others_are_here || !grpc.ip().is_loopback()).then(|| format!("http://{grpc}"))
-}
-
-/// Where runners reach the MCP face. They speak plain text: what ends TLS stands before others.
-fn for_instances(config: &Config, endpoint: &Endpoint) -> String {
-    if !endpoint.url.starts_with("https://") {
-        return endpoint.url.clone();
-    }
-    format!("http://{}:{}", plain_host(config, endpoint), endpoint.http.port())
-}
-
-/// The host of this node itself, whatever stands before it.
-fn plain_host(config: &Config, endpoint: &Endpoint) -> String {
-    if !endpoint.http.ip().is_unspecified() {
-        let literal = SocketAddr::new(endpoint.http.ip(), 0).to_string();
-        return literal.trim_end_matches(":0").to_owned();
-    }
-    let said = config.listen.runner_url.as_deref().and_then(|url| Url::parse(url).ok());
-    let said = said.and_then(|url| url.host_str().map(str::to_owned));
-    let node = || config.cluster.node.rsplit_once(':').map_or("localhost", |(host, _)| host).to_owned();
-    said.unwrap_or_else(node)
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -407,11 +372,10 @@ fn agents_faces(
         .clone()
         .map(|shared| compat::router(service.clone(), shared, Arc::clone(&catalogue), face.gate.clone()));
     face.shared_key = shared.clone();
-    face.allowed_hosts.push(endpoint.http.ip().to_string());
+    face.allowed_hosts.extend([endpoint.http.ip().to_string(), addresses::plain_host(config, endpoint)]);
     if let Some(url) = &config.listen.public_url {
         let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
         face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
-        face.allowed_hosts.push(plain_host(config, endpoint));
         face.public_url = Some(endpoint.url.clone());
     }
     let oauth = oauth::router(access.clone(), face.public_url.clone());

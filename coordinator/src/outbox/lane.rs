@@ -14,8 +14,9 @@ use tracing::{Instrument, debug_span, error};
 
 use super::lanes::{Fate, Name};
 use super::{Delivery, Runners, not_offered};
+use crate::alarms::Kind as Alarm;
 use crate::entity::Entities;
-use crate::slack::{SETTLED, Workspaces};
+use crate::slack::{Error, SETTLED, Workspaces};
 use crate::store::{Mark, OutboxEntry};
 
 /// What the lanes need of the node.
@@ -94,8 +95,9 @@ async fn hand_over(world: &World, target: &EntityKey, entries: &[Arc<OutboxEntry
 /// One after the other, until Slack takes no more. A note that the next one writes over need not be shown.
 async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
     let Some(workspace) = world.slack.of(swarm) else {
-        let dead = || Fate::Dead(format!("no Slack workspace is connected to the swarm {swarm}"));
-        return entries.iter().map(|_| dead()).collect();
+        let problem =
+            format!("no Slack workspace is connected to the swarm {swarm}; name one in the settings");
+        return entries.iter().map(|entry| waits(world, swarm, entry, &problem)).collect();
     };
     let notes = entries.iter().map_while(|entry| match &entry.effect {
         Effect::Slack { note, .. } => Some(note),
@@ -113,16 +115,42 @@ async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) ->
         if world.entities.reign_over(entry).is_none() {
             break;
         }
-        match if is_outdated { Ok(()) } else { workspace.tell(note).await } {
-            Ok(()) => fates.push(Fate::Delivered),
-            Err(problem) if problem.is_passing() => {
-                fates.push(Fate::later(entry, world.entities.clock().now()));
-                break;
-            }
-            Err(problem) => fates.push(Fate::Dead(problem.to_string())),
+        if is_outdated {
+            fates.push(Fate::Delivered);
+            continue;
+        }
+        let told = workspace.tell(note).await;
+        let is_to_come_again =
+            told.as_ref().is_err_and(|problem| problem.is_passing() || problem.may_be_mended());
+        fates.push(came_of(world, swarm, entry, told));
+        if is_to_come_again {
+            break;
         }
     }
     fates
+}
+
+/// Of a note that Slack has taken, or has not.
+fn came_of(world: &World, swarm: &SwarmName, entry: &OutboxEntry, told: Result<(), Error>) -> Fate {
+    match told {
+        Ok(()) => {
+            world.entities.shared().alarms.clear(Alarm::Slack, swarm.as_str());
+            Fate::Delivered
+        }
+        Err(problem) if problem.may_be_mended() => waits(world, swarm, entry, &problem.refusal().message),
+        Err(problem) if problem.is_passing() => Fate::later(entry, world.entities.clock().now()),
+        Err(problem) => Fate::Dead(problem.to_string()),
+    }
+}
+
+/// Of a note that waits for an operator, whom an alarm tells so.
+fn waits(world: &World, swarm: &SwarmName, entry: &OutboxEntry, problem: &str) -> Fate {
+    let sentence = format!("what people are to be told in Slack waits: {problem}");
+    world.entities.shared().alarms.raise(Alarm::Slack, swarm.as_str(), &sentence);
+    match Fate::later(entry, world.entities.clock().now()) {
+        Fate::Dead(reason) => Fate::Dead(format!("{reason}: {problem}")),
+        fate => fate,
+    }
 }
 
 /// From when on it can be seen whether a former owner of the source has told a note: until then what it sent may be on

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use skein_shared::agent::{self, Agent, Class};
-use skein_shared::entity::{Effect, Reign, RunnerCommand};
+use skein_shared::entity::{DocumentChange, Effect, Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
 use skein_shared::fleet;
 use skein_shared::id::{EntityKey, Kind, Name};
@@ -14,6 +14,7 @@ use skein_shared::json::Json;
 use skein_shared::limits::EFFECT_EXPIRY;
 use skein_shared::pool;
 use skein_shared::schedules::Schedules;
+use skein_shared::slack::Note;
 use skein_shared::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 
 use super::lanes::{Fate, Input, Lanes, Output};
 use super::{Delivery, Runners, pump};
+use crate::alarms::Kind as Alarm;
 use crate::entity::Request;
 use crate::entity::tests::{Node, change, first_batch, locks, member, node, poison, swarm, task};
 use crate::slack::Workspaces;
@@ -201,7 +203,7 @@ fn what_is_tried_together_has_a_limited_length() {
 }
 
 /// The pool refuses a task for an agent that is no member; its schedule is told.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_refused_delivery_is_told_to_its_source() {
     let node = node();
     let schedules = EntityKey::of(Kind::Schedules, &swarm());
@@ -230,8 +232,15 @@ async fn a_refused_delivery_is_told_to_its_source() {
             None => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     };
-    pumping.end().await;
     assert!(told.contains("not a member"), "{told}");
+    left(&node, 0).await;
+    let version = async || node.store.load(&schedules).await.unwrap().version;
+    let once_told = version().await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    pumping.end().await;
+    assert_eq!(version().await, once_told, "it is told once");
+    assert_eq!(node.store.contents().outbox_len(), 0, "nothing is tried again");
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -342,17 +351,57 @@ async fn what_nobody_takes_in_for_seven_days_becomes_a_dead_letter() {
     pumping.end().await;
 }
 
+/// An operator may connect one yet.
+#[tokio::test(start_paused = true)]
+async fn what_people_are_to_be_told_waits_for_a_workspace_and_holds_up_nothing_else() {
+    let (node, fleet) = (node(), Arc::new(Fleet::default()));
+    let note = Note {
+        id: Uuid::from_u128(1),
+        channel: "C1".to_owned(),
+        thread: "1.0".to_owned(),
+        text: "The door is fixed.".to_owned(),
+        name: None,
+        edits: false,
+    };
+    let outbox = vec![OutboxEffect { sequence: 1, effect: Effect::Slack { swarm: swarm(), note } }];
+    commit(&node, Batch { outbox, ..first_batch(&node, locks()) }).await;
+    let pumping = Pumping::start(&node, &fleet);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    burst(&node, "worker", &[("here", 2)]).await;
+    left(&node, 1).await;
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
+    let wrong = node.entities.shared().alarms.all();
+    let [alarm] = &wrong[..] else { panic!("nobody is told of it alone: {wrong:?}") };
+    assert_eq!((alarm.kind, alarm.subject.as_str()), (Alarm::Slack, swarm().as_str()));
+
+    tokio::time::advance(EFFECT_EXPIRY).await;
+    left(&node, 0).await;
+    pumping.end().await;
+    let letters = node.store.dead_letters(0, 10).await.unwrap();
+    assert!(letters[0].reason.contains("no Slack workspace is connected"), "{}", letters[0].reason);
+}
+
 #[tokio::test(start_paused = true)]
 async fn effects_for_an_entity_that_cannot_be_loaded_wait_for_its_repair() {
     let node = node();
-    let broken = EntityKey::of(Kind::Memory, &swarm());
-    poison(&node, broken.clone()).await;
+    let memory = EntityKey::of(Kind::Memory, &swarm());
+    poison(&node, memory.clone()).await;
     let pumping = Pumping::start(&node, &Arc::default());
-    let effect = Effect::Entity { key: broken, command: json!("tick").into() };
+    let learn =
+        json!({"remember": {"scope": "swarm", "name": "x", "content": "it rains", "source": "manual"}});
+    let effect = Effect::Entity { key: memory.clone(), command: learn.into() };
     let outbox = vec![OutboxEffect { sequence: 1, effect }];
     commit(&node, Batch { outbox, ..first_batch(&node, locks()) }).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    pumping.end().await;
     assert_eq!(node.store.contents().outbox_len(), 1);
+
+    let broken = node.store.load(&memory).await.unwrap();
+    let (expected, after) = (broken.version, broken.batch);
+    let documents = vec![DocumentChange::Delete { key: "learning/poison".to_owned() }];
+    commit(&node, Batch { expected, after, documents, ..first_batch(&node, memory.clone()) }).await;
+    left(&node, 0).await;
+    pumping.end().await;
     assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
+    let learned = node.store.documents(None, 100).await.unwrap();
+    assert_eq!(learned.iter().filter(|document| document.key == memory).count(), 1);
 }

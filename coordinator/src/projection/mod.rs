@@ -72,6 +72,14 @@ pub enum Freshness {
     Rebuilding,
 }
 
+impl Freshness {
+    /// That of what was put together from both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == Self::Fresh { other } else { self }
+    }
+}
+
 /// An event as it was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {

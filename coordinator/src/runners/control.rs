@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Role;
-    use crate::auth::token::{Claims, Keys};
+    use crate::auth::token::{Claims, Keys, LEEWAY};
     use crate::entity::ownership::Streams;
     use crate::entity::tests::{Node, node};
     use crate::outbox::{Delivery, Runners as _};
@@ -116,6 +116,8 @@ mod tests {
 
     /// Longer than anything here may take, and shorter than a node waits for what is in flight.
     const SOON: Duration = Duration::from_secs(15);
+    /// Of a token that ends in no test.
+    const LIFETIME: Duration = Duration::from_secs(600);
 
     struct Bed {
         node: Node,
@@ -132,6 +134,11 @@ mod tests {
     impl Bed {
         /// A coordinator, and a runner `r1` that has registered.
         async fn new() -> Self {
+            Self::with_token_for(LIFETIME).await
+        }
+
+        /// The same, of a runner whose token holds for so long.
+        async fn with_token_for(lifetime: Duration) -> Self {
             let (node, keys) = (node(), Keys::ephemeral().unwrap());
             let access = Access::new(keys.clone(), node.entities.clone());
             let sessions = Sessions::new(keys.clone(), node.entities.clock().clone());
@@ -155,7 +162,7 @@ mod tests {
             let register = Register { name, group, slots: 1, ..Default::default() };
             said.send(RunnerMessage { message: Some(Said::Register(register)) }).await.unwrap();
             let mut request = Request::new(ReceiverStream::new(messages));
-            let token = token(&node, &keys, "r1", Role::Runner);
+            let token = token(&node, &keys, "r1", Role::Runner, lifetime);
             request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
             let mut client = RunnersClient::connect(url).await.unwrap();
             let mut heard = client.control(request).await.unwrap().into_inner();
@@ -194,7 +201,7 @@ mod tests {
         }
 
         async fn revoke(&self) {
-            let operator = token(&self.node, &self.keys, "operator", Role::Operator);
+            let operator = token(&self.node, &self.keys, "operator", Role::Operator, LIFETIME);
             let operator = self.access.identify(&operator).await.unwrap();
             self.access.revoke(&operator, Of::Agent(agent("r1")), SOON).await.unwrap();
         }
@@ -204,7 +211,8 @@ mod tests {
         Uuid::new_v5(&Uuid::nil(), name.as_bytes())
     }
 
-    fn token(node: &Node, keys: &Keys, name: &str, role: Role) -> String {
+    /// One that holds for so long from now on, or up to a second less: tokens end with whole seconds.
+    fn token(node: &Node, keys: &Keys, name: &str, role: Role, lifetime: Duration) -> String {
         let claims = Claims {
             swarm: Name::parse("default").unwrap(),
             agent: agent(name),
@@ -212,9 +220,10 @@ mod tests {
             role,
             view: None,
             instance: None,
-            lifetime: Duration::from_secs(600),
+            lifetime,
         };
-        keys.issue(claims, node.entities.clock().wall()).unwrap().text().to_owned()
+        // After its end it is still taken for as long as clocks may be apart.
+        keys.issue(claims, node.entities.clock().wall() - LEEWAY).unwrap().text().to_owned()
     }
 
     fn question() -> Ask {
@@ -240,6 +249,16 @@ mod tests {
         let freeze = RunnerCommand::Freeze { instance, token };
         let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
         assert_eq!(bed.sessions.deliver("r1", &freeze, &reign).await, Delivery::NotConnected);
+    }
+
+    /// Tokens go by the clock on the wall, which no test moves. This one holds while the runner comes in, and not when its
+    /// stream is first looked at.
+    #[tokio::test]
+    async fn a_runner_whose_token_has_ended_is_told_and_gets_nothing_more() {
+        let mut bed = Bed::with_token_for(Duration::from_secs(5)).await;
+        assert_eq!(bed.end().await, Ended::Unauthenticated);
+        assert!(bed.sessions.names().is_empty());
+        assert_eq!(bed.sessions.ask("r1", &question()).await, None);
     }
 
     /// The owner of an agent that is new does not answer.

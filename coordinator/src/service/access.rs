@@ -24,6 +24,7 @@ use uuid::Uuid;
 use revocations::Revocations;
 
 use super::instances::require_live;
+use super::lists::whole;
 use super::unexpected;
 use crate::auth::credential::{Actor, STEPS};
 use crate::auth::issuer::Issuers;
@@ -431,8 +432,8 @@ impl Access {
             Filter::new("agentId", Test::Not(json!(agent)))?,
         ];
         query.limit = 1;
-        let (clients, _) = self.entities.list(&EntityKey::of(Kind::Access, swarm), query).await?;
-        if clients.is_empty() { Ok(()) } else { taken("a client") }
+        let (clients, freshness) = self.entities.list(&EntityKey::of(Kind::Access, swarm), query).await?;
+        if whole(clients, freshness)?.is_empty() { Ok(()) } else { taken("a client") }
     }
 
     fn hand(&self, claims: Claims, origin: Origin) -> Result<Handed, Refusal> {

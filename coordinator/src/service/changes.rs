@@ -7,15 +7,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use skein_shared::channels::{self, Channels};
 use skein_shared::id::Kind;
 use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
-use super::Service;
 use super::lists::unreadable;
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
-use crate::projection::{Event, Filter, Query, Test};
+use crate::projection::Event;
 
 /// Something that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,20 +133,24 @@ impl Service {
         awaited: &Awaited,
     ) -> Result<BTreeSet<String>, Refusal> {
         let mut subjects = awaited.subjects.clone();
-        let mut names = Vec::new();
+        let mut are_names = false;
         for given in &awaited.subjects {
             if let Ok(id) = Uuid::try_parse(given) {
                 subjects.insert(id.to_string());
             } else {
                 subjects.extend(uri::canonical(given).ok());
-                names.push(json!(given));
+                are_names = true;
             }
         }
-        if !names.is_empty() && awaited.wants(Topic::Messages) {
-            let mut query = Query::new(&who.swarm, Kind::Channels, "channel");
-            query.filters = vec![Filter::new("name", Test::In(names))?];
-            let channels = self.list(&who.entity(Kind::Channels), query).await?.rows;
-            subjects.extend(channels.iter().filter_map(|channel| channel["id"].as_str().map(str::to_owned)));
+        if are_names && awaited.wants(Topic::Messages) {
+            let list = channels::Command::List;
+            let channels::Reply::List(known) =
+                self.ask::<Channels>(&who.entity(Kind::Channels), list).await?
+            else {
+                return Err(unexpected("the channels"));
+            };
+            let meant = known.into_iter().filter(|channel| awaited.subjects.contains(&channel.name));
+            subjects.extend(meant.map(|channel| channel.id.to_string()));
         }
         Ok(subjects)
     }

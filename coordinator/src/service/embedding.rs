@@ -165,47 +165,57 @@ impl Embedder {
     /// What came of it for some of them at least.
     async fn embed(&mut self, asked: Vec<Asked>) -> Result<Vec<Embedding>, Trouble> {
         let texts: Vec<&str> = asked.iter().map(|one| one.text.as_str()).collect();
-        match self.endpoint.embed(&texts).await {
-            Ok(vectors) => {
-                let meanings = vectors.into_iter().map(Meaning::Vector);
-                Ok(asked.into_iter().zip(meanings).map(|(one, meaning)| one.means(meaning)).collect())
-            }
-            Err(problem) => {
-                if !problem.blames_texts() {
-                    self.endpoint.embed(&[HARMLESS]).await?;
-                }
-                Ok(self.embed_one_by_one(asked).await)
-            }
+        if let Ok(vectors) = self.endpoint.embed(&texts).await {
+            let meanings = vectors.into_iter().map(Meaning::Vector);
+            return Ok(asked.into_iter().zip(meanings).map(|(one, meaning)| one.means(meaning)).collect());
         }
+        self.require_well().await?;
+        self.embed_one_by_one(asked).await
     }
 
-    /// The endpoint is well, so it is one of the texts.
-    async fn embed_one_by_one(&mut self, asked: Vec<Asked>) -> Vec<Embedding> {
+    /// Whatever an endpoint says of the texts: one that takes none is to blame itself, as one is whose key is bad or
+    /// whose budget is spent.
+    async fn require_well(&self) -> Result<(), Trouble> {
+        tokio::time::sleep(PACE).await;
+        self.endpoint.embed(&[HARMLESS]).await?;
+        Ok(())
+    }
+
+    /// The endpoint is well, so it is one of the texts, or all of them together.
+    async fn embed_one_by_one(&mut self, asked: Vec<Asked>) -> Result<Vec<Embedding>, Trouble> {
         let mut embeddings = Vec::new();
         for one in asked {
-            let problem = match self.endpoint.embed(&[&one.text]).await {
-                Ok(vectors) => {
-                    self.tries.remove(&one.embedding.memory);
-                    embeddings
-                        .extend(vectors.into_iter().next().map(|vector| one.means(Meaning::Vector(vector))));
-                    continue;
-                }
-                Err(problem) => problem,
-            };
-            let memory = one.embedding.memory;
-            let tries = self.tries.entry(memory).or_default();
-            *tries += 1;
-            if *tries >= TRIES {
-                self.tries.remove(&memory);
-                warn!(%memory, %problem, "a learning gets no vector; words find it");
-                embeddings.push(one.means(Meaning::None(problem.to_string())));
-            }
-            if !problem.blames_texts() {
-                // It may be the endpoint after all, which the next round will find out.
-                break;
+            match self.embed_one(one).await {
+                Ok(embedding) => embeddings.extend(embedding),
+                Err(trouble) if embeddings.is_empty() => return Err(trouble),
+                // What there is by now is kept first; the next round finds out what is wrong.
+                Err(_) => break,
             }
         }
-        embeddings
+        Ok(embeddings)
+    }
+
+    /// What came of one text, once that is known. Nothing is held against it that the endpoint does to others too.
+    async fn embed_one(&mut self, one: Asked) -> Result<Option<Embedding>, Trouble> {
+        tokio::time::sleep(PACE).await;
+        let memory = one.embedding.memory;
+        let problem = match self.endpoint.embed(&[&one.text]).await {
+            Ok(vectors) => {
+                self.tries.remove(&memory);
+                return Ok(vectors.into_iter().next().map(|vector| one.means(Meaning::Vector(vector))));
+            }
+            Err(busy @ Error::Busy { .. }) => return Err(busy.into()),
+            Err(problem) => problem,
+        };
+        self.require_well().await?;
+        let tries = self.tries.entry(memory).or_default();
+        *tries += 1;
+        if *tries < TRIES {
+            return Ok(None);
+        }
+        self.tries.remove(&memory);
+        warn!(%memory, %problem, "a learning gets no vector; words find it");
+        Ok(Some(one.means(Meaning::None(problem.to_string()))))
     }
 }
 

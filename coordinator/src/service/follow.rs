@@ -50,8 +50,9 @@ struct Gone;
 
 impl Logs {
     /// Sends the last lines of each run; with `follow` it goes on with the last run until that has ended. Where the node
-    /// stops before, that is said at the end.
+    /// stops before, that is said at the end, for which one place of the listener is kept: it needs two at least.
     pub async fn run(self, listener: Listener) {
+        let Ok(last_word) = listener.clone().reserve_owned().await else { return };
         let stop = self.stop.clone();
         let sending = async {
             let last = self.runs.len().saturating_sub(1);
@@ -67,7 +68,7 @@ impl Logs {
             () = listener.closed() => {}
             () = stop.cancelled() => {
                 let problem = "this coordinator is stopping, and what comes after this was not sent; call again";
-                let _ = listener.send(Err(Refusal::new(Code::Unavailable, problem))).await;
+                last_word.send(Err(Refusal::new(Code::Unavailable, problem)));
             }
         }
     }
@@ -144,4 +145,41 @@ impl Logs {
 async fn say(run: &Run, lines: Vec<String>, note: String, listener: &Listener) -> Result<(), Gone> {
     let part = Part { instance: run.instance.clone(), lines, note };
     listener.send(Ok(part)).await.map_err(|_| Gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::tests::node;
+
+    #[tokio::test]
+    async fn who_follows_runs_and_does_not_read_is_told_all_the_same_why_it_ends() {
+        let (node, stop) = (node(), CancellationToken::new());
+        let run = |number: u32| Run {
+            instance: InstanceId(format!("worker-{number:08}")),
+            runner: None,
+            state: "It is queued".to_owned(),
+            ended: false,
+        };
+        let logs = Logs {
+            service: Service::new(node.entities.clone()),
+            who: Principal::named("operator", Role::Operator),
+            runs: (1..4).map(run).collect(),
+            lines: 10,
+            grep: None,
+            follow: false,
+            stop: stop.clone(),
+        };
+        let (listener, mut parts) = mpsc::channel(2);
+        let following = tokio::spawn(logs.run(listener));
+        while parts.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+        tokio::time::timeout(Duration::from_secs(60), following).await.unwrap().unwrap();
+        assert!(parts.recv().await.unwrap().is_ok());
+        assert_eq!(parts.recv().await.unwrap().unwrap_err().code, Code::Unavailable);
+        assert!(parts.recv().await.is_none());
+    }
 }

@@ -33,14 +33,43 @@ pub struct Page {
 impl<T> List<T> {
     /// Says in words that the list may be old, if it may.
     pub fn warning(&self) -> Option<&'static str> {
-        match self.freshness {
-            Freshness::Fresh => None,
-            Freshness::Stale => Some("stale: the newest changes may be missing; ask again in a moment"),
-            Freshness::Rebuilding => Some(
-                "rebuilding: the lists are being built after a start and have gaps; ask again in a moment",
-            ),
+        warning(self.freshness)
+    }
+
+    /// The list, for whoever has no place to say that it may be old.
+    ///
+    /// # Errors
+    /// `unavailable` unless it shows all that was acknowledged before.
+    pub fn whole(self) -> Result<Self, Refusal> {
+        let freshness = self.freshness;
+        whole(self, freshness)
+    }
+}
+
+/// Says in words that what was read may be old, if it may.
+pub fn warning(freshness: Freshness) -> Option<&'static str> {
+    match freshness {
+        Freshness::Fresh => None,
+        Freshness::Stale => Some("stale: the newest changes may be missing; ask again in a moment"),
+        Freshness::Rebuilding => {
+            Some("rebuilding: the lists are being built after a start and have gaps; ask again in a moment")
         }
     }
+}
+
+/// What was read, for whoever has no place to say that it may be old.
+///
+/// # Errors
+/// `unavailable` unless it shows all that was acknowledged before.
+pub fn whole<T>(read: T, freshness: Freshness) -> Result<T, Refusal> {
+    if freshness == Freshness::Fresh { Ok(read) } else { Err(incomplete()) }
+}
+
+/// To those who would take what is missing for what there is not.
+pub fn incomplete() -> Refusal {
+    let problem = "the lists are being built after a start, or do not have the newest changes yet; ask again in a \
+                   moment";
+    Refusal::new(Code::Unavailable, problem).retry_after(1000)
 }
 
 /// Which tasks a list shows. All conditions must hold.
@@ -92,7 +121,7 @@ impl Service {
         // Readiness is judged here, before the limit, so a page is never short for it.
         for _ in 0..PAGES {
             let (found, how) = self.entities.list(&who.entity(Kind::Pool), query.clone()).await?;
-            list.freshness = if list.freshness == Freshness::Fresh { how } else { list.freshness };
+            list.freshness = list.freshness.and(how);
             let last = found.len() < query.limit;
             query.offset += found.len();
             let mut found = found.into_iter().peekable();

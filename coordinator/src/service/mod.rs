@@ -68,7 +68,7 @@ use crate::auth::{Principal, Right, Role};
 use crate::embeddings::Endpoint;
 pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
-pub use crate::projection::Event;
+pub use crate::projection::{Event, Freshness};
 use crate::slack::Workspaces;
 use crate::vault::Vault;
 use presence::Presence;

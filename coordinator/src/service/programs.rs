@@ -1,4 +1,5 @@
-//! Lists as programs of other systems ask for them: by offset instead of by place, or of what has just been.
+//! Lists as programs of other systems ask for them: by offset instead of by place, or of what has just been. Those have
+//! no place to be told that a list may be old, and get none then.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Refusal, wire};
 use uuid::Uuid;
 
-use super::lists::{self, List, unreadable};
+use super::lists::{self, unreadable, whole};
 use super::read::task_shape;
 use super::{Event, Service};
 use crate::auth::{Principal, Right, policy};
@@ -35,13 +36,13 @@ impl Service {
     /// is asked of readiness is not heeded.
     ///
     /// # Errors
-    /// When the read side cannot answer.
+    /// `unavailable` when the read side cannot answer, or does not show all that was acknowledged before.
     pub async fn tasks_from(
         &self,
         who: &Principal,
         wanted: lists::Tasks,
         offset: usize,
-    ) -> Result<(List, u64), Refusal> {
+    ) -> Result<(Vec<Value>, u64), Refusal> {
         policy::require(who, Right::Read)?;
         let mut query = lists::task_query(who, &wanted)?;
         query.offset = offset;
@@ -50,23 +51,23 @@ impl Service {
         // Every task has one; to say so lets them be counted in the index.
         all.filters.push(Filter::new("status", Test::Present)?);
         let by_status = Tally { by: FieldPath::parse("status")?, letters: None };
-        let (counted, _) = self.entities.tally(&key, all, by_status).await?;
+        let (counted, so_far) = self.entities.tally(&key, all, by_status).await?;
         let (rows, freshness) = self.entities.list(&key, query).await?;
-        let rows = rows.into_iter().map(task_shape).collect();
-        Ok((List { rows, freshness, next: None }, counted.values().sum()))
+        let rows = whole(rows, freshness.and(so_far))?;
+        Ok((rows.into_iter().map(task_shape).collect(), counted.values().sum()))
     }
 
     /// Tasks that an agent made in the time until now, the newest first.
     ///
     /// # Errors
-    /// When the read side cannot answer.
+    /// `unavailable` when the read side cannot answer, or does not show all that was acknowledged before.
     pub async fn tasks_made_by(
         &self,
         who: &Principal,
         creator: Uuid,
         within: Duration,
         limit: usize,
-    ) -> Result<List, Refusal> {
+    ) -> Result<Vec<Value>, Refusal> {
         policy::require(who, Right::Read)?;
         let since = json!((self.clock().wall() - within).iso());
         let mut query = Query::new(&who.swarm, Kind::Pool, "task");
@@ -78,16 +79,15 @@ impl Service {
         ];
         query.order = vec![Order::descending("createdAt")?, Order::ascending("id")?];
         query.limit = limit;
-        let mut tasks = self.list(&who.entity(Kind::Pool), query).await?;
-        tasks.rows = tasks.rows.into_iter().map(task_shape).collect();
-        Ok(tasks)
+        let tasks = self.list(&who.entity(Kind::Pool), query).await?.whole()?.rows;
+        Ok(tasks.into_iter().map(task_shape).collect())
     }
 
     /// Messages of a channel, the oldest first. They stay unread.
     ///
     /// # Errors
-    /// When the read side cannot answer.
-    pub async fn list_messages(&self, who: &Principal, wanted: Messages) -> Result<List, Refusal> {
+    /// `unavailable` when the read side cannot answer, or does not show all that was acknowledged before.
+    pub async fn list_messages(&self, who: &Principal, wanted: Messages) -> Result<Vec<Value>, Refusal> {
         policy::require(who, Right::Read)?;
         let Messages { channel, since, before, to, limit } = wanted;
         let after = since.map(|since| since + Duration::from_millis(1));
@@ -104,15 +104,14 @@ impl Service {
         query.order = vec![Order::descending("createdAt")?, Order::descending("id")?];
         query.limit = limit;
         let (rows, freshness) = self.entities.list(&who.entity(Kind::Channels), query).await?;
-        let rows = rows.into_iter().rev().map(message_shape).collect();
-        Ok(List { rows, freshness, next: None })
+        Ok(whole(rows, freshness)?.into_iter().rev().map(message_shape).collect())
     }
 
     /// The caller's messages of the inbox that it was given and has neither answered nor delegated, the newest first.
     ///
     /// # Errors
-    /// When the read side cannot answer.
-    pub async fn messages_in_work(&self, who: &Principal, limit: usize) -> Result<List, Refusal> {
+    /// `unavailable` when the read side cannot answer, or does not show all that was acknowledged before.
+    pub async fn messages_in_work(&self, who: &Principal, limit: usize) -> Result<Vec<Value>, Refusal> {
         policy::require(who, Right::Read)?;
         let mut query = Query::new(&who.swarm, Kind::Inboxes, "message");
         query.filters = vec![
@@ -121,7 +120,7 @@ impl Service {
         ];
         query.order = vec![Order::descending("createdAt")?, Order::ascending("id")?];
         query.limit = limit;
-        self.list(&who.entity(Kind::Inboxes), query).await
+        Ok(self.list(&who.entity(Kind::Inboxes), query).await?.whole()?.rows)
     }
 
     /// The newest events of the swarm, the newest first, as far as they stand among the last records of the store.

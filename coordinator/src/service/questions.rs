@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use skein_shared::caller::Caller;
 use skein_shared::id::Kind;
+use skein_shared::pool::MemberView;
 use skein_shared::questions::{Ask, By, Command, NULLABLE, Questions, Reply, State, Through, key};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::lists::{List, Page};
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{Filter, Order, Query, Test};
+use crate::projection::{Filter, Freshness, Order, Query, Test};
 
 /// A question that somebody wants to ask.
 #[derive(Clone, Debug, Default)]
@@ -58,11 +59,16 @@ impl Service {
     ///
     /// # Errors
     /// `not_joined`; `not_found` and `forbidden` for a task that is not the caller's; `queue_full`, `too_large` and
-    /// `invalid_argument`.
+    /// `invalid_argument`; `unavailable` while nobody can say which task the caller works on.
     pub async fn ask_question(&self, who: &Principal, request: Uuid, draft: Draft) -> Result<Asked, Refusal> {
         policy::require(who, Right::Work)?;
         let asker = self.own_member(who).await?;
-        let lead = self.lead(who).await?.filter(|lead| *lead != who.agent);
+        let members = self.survey(who).await?.members;
+        let lead = members.iter().find(|member| member.lead && member.id != who.agent).map(|lead| lead.id);
+        let at_work = match draft.task {
+            Some(_) => None,
+            None => self.only_task_at_work(who, &members).await?,
+        };
         let ask = Ask {
             agent: who.agent,
             name: asker["name"].as_str().unwrap_or(who.agent_name.as_str()).to_owned(),
@@ -71,7 +77,7 @@ impl Service {
             question: draft.question,
             choices: draft.choices,
             open_for: draft.open_for,
-            at_work: self.only_task_at_work(who).await?,
+            at_work,
             lead,
             denied: self.why_it_cannot_wait(who, draft.task).await?,
         };
@@ -176,23 +182,28 @@ impl Service {
         Ok(list)
     }
 
-    /// A task with all its fields, and with the questions whose answers it waits for.
+    /// A task with all its fields, and with the questions whose answers it waits for; and whether of those some may be
+    /// missing.
     ///
     /// # Errors
     /// `not_found`.
-    pub async fn task_with_questions(&self, who: &Principal, task: Uuid) -> Result<Value, Refusal> {
+    pub async fn task_with_questions(
+        &self,
+        who: &Principal,
+        task: Uuid,
+    ) -> Result<(Value, Freshness), Refusal> {
         let mut found = self.get_task(who, task).await?;
         if super::tasks::is_over(&found) {
-            return Ok(found);
+            return Ok((found, Freshness::Fresh));
         }
         let mut query = open(who)?;
         query.filters.push(Filter::new("taskId", Test::Eq(json!(task)))?);
-        let questions = self.list(&who.entity(Kind::Questions), query).await?.rows;
+        let List { rows: questions, freshness, .. } = self.list(&who.entity(Kind::Questions), query).await?;
         if let (Value::Object(found), false) = (&mut found, questions.is_empty()) {
             let brief = questions.iter().map(brief).collect();
             found.insert("waitsForInput".to_owned(), Value::Array(brief));
         }
-        Ok(found)
+        Ok((found, freshness))
     }
 
     async fn reply_to(
@@ -242,14 +253,6 @@ impl Service {
         }
     }
 
-    async fn lead(&self, who: &Principal) -> Result<Option<Uuid>, Refusal> {
-        let mut query = Query::new(&who.swarm, Kind::Pool, "member");
-        query.filters = vec![Filter::new("isLead", Test::Eq(json!(true)))?];
-        query.limit = 1;
-        let lead = self.list(&who.entity(Kind::Pool), query).await?.rows;
-        Ok(lead.first().and_then(|lead| Uuid::try_parse(lead["id"].as_str()?).ok()))
-    }
-
     /// The task that was named has to be the caller's.
     async fn why_it_cannot_wait(
         &self,
@@ -268,14 +271,24 @@ impl Service {
         Ok(Some(Refusal::new(Code::Forbidden, problem)))
     }
 
-    async fn only_task_at_work(&self, who: &Principal) -> Result<Option<Uuid>, Refusal> {
+    /// The task that the caller works on, if it is one. How many there are the pool says, which one it is a list: it is
+    /// asked for no more often than it must be, for after a start it may take a while.
+    async fn only_task_at_work(
+        &self,
+        who: &Principal,
+        members: &[MemberView],
+    ) -> Result<Option<Uuid>, Refusal> {
+        let own = members.iter().find(|member| member.id == who.agent);
+        if own.is_none_or(|own| own.current != 1) {
+            return Ok(None);
+        }
         let mut query = Query::new(&who.swarm, Kind::Pool, "task");
         query.filters = vec![
             Filter::new("agentId", Test::Eq(json!(who.agent)))?,
             Filter::new("status", Test::Eq(json!("in_progress")))?,
         ];
         query.limit = 2;
-        let tasks = self.list(&who.entity(Kind::Pool), query).await?.rows;
+        let tasks = self.list(&who.entity(Kind::Pool), query).await?.whole()?.rows;
         let [task] = tasks.as_slice() else { return Ok(None) };
         Ok(task["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()))
     }

@@ -9,6 +9,7 @@ use skein_shared::services::{Command, Health, Register, Reply, Services, Wanted}
 use skein_shared::which::Which;
 use uuid::Uuid;
 
+use super::read::id_of;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
@@ -75,14 +76,11 @@ impl Service {
         if services.is_empty() {
             return Ok((services, left_out));
         }
-        let members = self.list_members(who).await?;
-        let names: BTreeMap<&str, &str> = members
-            .rows
-            .iter()
-            .filter_map(|member| Some((member["id"].as_str()?, member["name"].as_str()?)))
-            .collect();
+        let members = self.survey(who).await?.members;
+        let names: BTreeMap<Uuid, String> =
+            members.into_iter().map(|member| (member.id, member.name)).collect();
         for service in &mut services {
-            if let Some(name) = service["agentId"].as_str().and_then(|agent| names.get(agent)) {
+            if let Some(name) = id_of(service, "agentId").and_then(|agent| names.get(&agent)) {
                 service["agentName"] = json!(name);
             }
         }

@@ -239,7 +239,7 @@ impl Service {
     /// Forgets the keys that seal nothing any more, after a last look that they do not.
     ///
     /// # Errors
-    /// `wrong_state` while a secret needs one of them; those of [`Self::reseal`].
+    /// `wrong_state` while a secret needs one of them, and when somebody rotates meanwhile; those of [`Self::reseal`].
     pub async fn drop_old_keys(&self) -> Result<Value, Refusal> {
         let (keys, _) = self.vault.keys()?;
         self.reseal().await?;
@@ -252,7 +252,7 @@ impl Service {
                 ),
             ));
         }
-        Ok(json!({ "dropped": self.vault.forget_old()? }))
+        Ok(json!({ "dropped": self.vault.forget_old(&keys)? }))
     }
 
     /// A secret that the node itself keeps for a swarm, if it is there.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use skein_shared::id::{Kind, derived};
 use skein_shared::inboxes::{self, Inboxes};
-use skein_shared::pool::{Command, Join, MemberView, Pool, Reply};
+use skein_shared::pool::{Command, Join, MemberView, Pool, Reply, Survey};
 use skein_shared::services::{self, Services};
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
@@ -132,10 +132,26 @@ impl Service {
     /// # Errors
     /// `not_found`.
     pub async fn agent_named(&self, who: &Principal, name: &str) -> Result<Uuid, Refusal> {
+        Ok(self.member_named(who, name).await?.id)
+    }
+
+    /// The same as the pool knows it, whatever lists may show.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn member_named(&self, who: &Principal, name: &str) -> Result<MemberView, Refusal> {
         policy::require(who, Right::Read)?;
         let command = Command::Find { name: name.to_owned() };
         match self.ask::<Pool>(&who.entity(Kind::Pool), command).await? {
-            Reply::Member(member) => Ok(member.id),
+            Reply::Member(member) => Ok(member),
+            _ => Err(unexpected("the pool")),
+        }
+    }
+
+    /// How the swarm stands, as the pool knows it, whatever lists may show.
+    pub(super) async fn survey(&self, who: &Principal) -> Result<Survey, Refusal> {
+        match self.ask::<Pool>(&who.entity(Kind::Pool), Command::Survey).await? {
+            Reply::Surveyed(survey) => Ok(survey),
             _ => Err(unexpected("the pool")),
         }
     }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::Service;
 use super::lists::List;
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{FieldPath, Filter, Order, Query, Tally, Test};
+use crate::projection::{FieldPath, Filter, Freshness, Order, Query, Tally, Test};
 
 /// Tasks that are read at a time.
 const AT_ONCE: usize = 16;
@@ -21,12 +21,12 @@ const AT_ONCE: usize = 16;
 const MINUTE: u32 = 16;
 
 impl Service {
-    /// How many tasks have which status, of the swarm or of one epic.
+    /// How many tasks have which status, of the swarm or of one epic, and whether that may be old.
     pub async fn count_tasks(
         &self,
         who: &Principal,
         epic: Option<Uuid>,
-    ) -> Result<BTreeMap<String, u64>, Refusal> {
+    ) -> Result<(BTreeMap<String, u64>, Freshness), Refusal> {
         let mut tasks = Query::new(&who.swarm, Kind::Pool, "task");
         // Every task has one; to say so lets them be counted in the index.
         tasks.filters.push(Filter::new("status", Test::Present)?);
@@ -37,13 +37,13 @@ impl Service {
     }
 
     /// How many tasks last changed in each minute since a moment, as which they now are: of tasks that are over, when that
-    /// was.
+    /// was. And whether that may be old.
     pub async fn count_ended(
         &self,
         who: &Principal,
         status: &str,
         within: Duration,
-    ) -> Result<BTreeMap<Timestamp, u64>, Refusal> {
+    ) -> Result<(BTreeMap<Timestamp, u64>, Freshness), Refusal> {
         let since = self.clock().wall() - within;
         let mut tasks = Query::new(&who.swarm, Kind::Pool, "task");
         tasks.filters = vec![
@@ -51,17 +51,21 @@ impl Service {
             Filter::new("lastUpdatedAt", Test::AtLeast(json!(since.iso())))?,
         ];
         let by = Tally { by: FieldPath::parse("lastUpdatedAt")?, letters: Some(MINUTE) };
-        let counted = self.tally(who, tasks, by).await?;
+        let (counted, freshness) = self.tally(who, tasks, by).await?;
         let minutes = counted
             .into_iter()
             .filter_map(|(minute, count)| Some((Timestamp::parse_iso(&format!("{minute}:00Z"))?, count)));
-        Ok(minutes.collect())
+        Ok((minutes.collect(), freshness))
     }
 
-    async fn tally(&self, who: &Principal, of: Query, by: Tally) -> Result<BTreeMap<String, u64>, Refusal> {
+    async fn tally(
+        &self,
+        who: &Principal,
+        of: Query,
+        by: Tally,
+    ) -> Result<(BTreeMap<String, u64>, Freshness), Refusal> {
         policy::require(who, Right::Read)?;
-        let (counted, _) = self.entities.tally(&who.entity(Kind::Pool), of, by).await?;
-        Ok(counted)
+        self.entities.tally(&who.entity(Kind::Pool), of, by).await
     }
 
     /// Tasks that wait for others, the most urgent first, and those that they wait for: of the swarm or of one epic.

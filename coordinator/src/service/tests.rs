@@ -1,4 +1,4 @@
-//! Use cases over a store that fails once it has taken a change.
+//! Use cases over a store that fails once it has taken a change, and over a read side that is late.
 
 use serde_json::json;
 use skein_shared::Code;
@@ -11,12 +11,16 @@ use skein_shared::which::Which;
 use super::swarm::Introduction;
 use super::tasks::{Action, Wanted};
 use super::*;
-use crate::entity::tests::{Node, node};
+use crate::entity::tests::{Node, lists as held, node};
 use crate::store::memory::Fault;
 
 /// Longer than what a node has at hand, so that it is looked for in the store.
 fn long() -> String {
     "x".repeat(3000)
+}
+
+fn id_of(shown: &Value) -> Uuid {
+    Uuid::try_parse(shown["id"].as_str().unwrap()).unwrap()
 }
 
 async fn joined(service: &Service, name: &str) -> Principal {
@@ -40,7 +44,6 @@ async fn what_was_done_is_told_though_it_cannot_be_shown() {
     let node = node();
     let service = Service::new(node.entities.clone());
     let (worker, operator) = (joined(&service, "worker").await, Principal::named("boss", Role::Operator));
-    let id_of = |shown: &Value| Uuid::try_parse(shown["id"].as_str().unwrap()).unwrap();
     let request = Uuid::now_v7;
 
     let wanted = Wanted { spec: TaskSpec::new(long()), target: Target::Pool, rules: Rules::Plain };
@@ -99,4 +102,75 @@ async fn messages_that_count_as_read_and_cannot_be_shown_come_with_a_repeat() {
     assert!(unseen.message.contains("the messages count as read now"), "{unseen}");
     let again = service.read_messages(&reader, request, read).await.unwrap();
     assert_eq!(again.messages.len(), 2);
+}
+
+/// A lead, a worker, and a task that the worker has begun.
+async fn at_work(service: &Service) -> (Principal, Principal, Uuid) {
+    let (lead, worker) = (Principal::named("boss", Role::Lead), joined(service, "ann").await);
+    let introduction = Introduction { name: "boss".to_owned(), lead: true, ..Introduction::default() };
+    service.join(&lead, Uuid::now_v7(), introduction).await.unwrap();
+    let wanted = Wanted { spec: TaskSpec::new("paint"), target: Target::Pool, rules: Rules::Plain };
+    let made = Box::pin(service.send_task(&lead, Uuid::now_v7(), wanted)).await.unwrap().task;
+    let task = id_of(&made);
+    Box::pin(service.act(&worker, Uuid::now_v7(), task, Action::Claim)).await.unwrap();
+    (lead, worker, task)
+}
+
+#[tokio::test]
+async fn the_lead_hears_of_a_question_and_its_task_shows_it_also_while_lists_are_late() {
+    let node = node();
+    let service = Service::new(node.entities.clone());
+    let hold = held::arriving(&node, "worker-1").await;
+    let (_, worker, task) = at_work(&service).await;
+    let ask = async |task: Option<Uuid>| {
+        let draft = questions::Draft { question: "Blue?".to_owned(), task, ..questions::Draft::default() };
+        Box::pin(service.ask_question(&worker, Uuid::now_v7(), draft)).await
+    };
+    tokio::time::pause();
+    let refused = ask(None).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable, "which task waits is not known: {refused}");
+    let named = ask(Some(task)).await.unwrap();
+    assert_eq!((named.lead_told, &named.question["taskId"]), (true, &json!(task)));
+    tokio::time::resume();
+    drop(hold);
+    let unnamed = ask(None).await.unwrap();
+    assert_eq!((unnamed.lead_told, &unnamed.question["taskId"]), (true, &json!(task)));
+    let (shown, freshness) = service.task_with_questions(&worker, task).await.unwrap();
+    assert_eq!(lists::warning(freshness), None);
+    let waits: BTreeSet<Uuid> = shown["waitsForInput"].as_array().unwrap().iter().map(id_of).collect();
+    assert_eq!(waits, BTreeSet::from([id_of(&named.question), id_of(&unnamed.question)]));
+}
+
+#[tokio::test]
+async fn what_has_no_place_to_say_that_it_may_be_old_is_refused_meanwhile() {
+    let node = node();
+    let service = Service::new(node.entities.clone());
+    let hold = held::arriving(&node, "worker-1").await;
+    let (lead, _, task) = at_work(&service).await;
+    let tasks = things::Thing::All(things::Sort::Tasks);
+    let looked_at = async || {
+        [
+            Box::pin(service.lines(&lead, None)).await.map(drop).map_err(|refusal| refusal.code),
+            Box::pin(service.show(&lead, &tasks)).await.map(drop).map_err(|refusal| refusal.code),
+            Box::pin(service.outline(&lead)).await.map(drop).map_err(|refusal| refusal.code),
+            Box::pin(service.called(&lead, things::Sort::Tasks, ""))
+                .await
+                .map(drop)
+                .map_err(|refusal| refusal.code),
+        ]
+    };
+    tokio::time::pause();
+    assert_eq!(looked_at().await, [Err(Code::Unavailable); 4]);
+    // What can say it is shown, and says it.
+    let listed =
+        service.list_tasks(&lead, lists::Tasks { limit: 10, ..lists::Tasks::default() }).await.unwrap();
+    assert!(listed.warning().is_some(), "{listed:?}");
+    let (_, freshness) = service.count_tasks(&lead, None).await.unwrap();
+    assert!(lists::warning(freshness).is_some(), "{freshness:?}");
+    // What needs no list is there.
+    assert_eq!(service.get_task(&lead, task).await.unwrap()["status"], "in_progress");
+    assert_eq!(service.member_named(&lead, "ann").await.unwrap().current, 1);
+    tokio::time::resume();
+    drop(hold);
+    assert_eq!(looked_at().await, [Ok(()); 4]);
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Service;
 use super::instances::Runs;
-use super::lists::{Epics, List, Page};
+use super::lists::{Epics, List, Page, whole};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
 use crate::projection::{FieldPath, LIMIT, Order, Query, Tally};
@@ -149,14 +149,17 @@ impl Service {
     /// Shows what lies at an address.
     ///
     /// # Errors
-    /// `not_found`; `forbidden` when the caller may not see it.
+    /// `not_found`; `forbidden` when the caller may not see it; `unavailable` while a list of it may be old.
     pub async fn show(&self, who: &Principal, thing: &Thing) -> Result<Value, Refusal> {
         policy::require(who, Right::Read)?;
         Ok(match thing {
-            Thing::Task(id) => json!({ "task": self.task_with_questions(who, *id).await? }),
+            Thing::Task(id) => {
+                let (task, freshness) = self.task_with_questions(who, *id).await?;
+                json!({ "task": whole(task, freshness)? })
+            }
             Thing::Epic(id) => {
                 let (_, epic) = self.find_epic(who, Which::Id(*id)).await?;
-                let tasks = self.epic_tasks(who, *id, Page::default()).await?;
+                let tasks = self.epic_tasks(who, *id, Page::default()).await?.whole()?;
                 first(json!({ "epic": epic }), "tasks", tasks.rows, LIMIT, "get-epic-details")
             }
             Thing::Agent(which) => self.show_agent(who, which).await?,
@@ -165,8 +168,8 @@ impl Service {
                 let (rows, most, by) = match sort {
                     Sort::Tasks => (self.live_tasks(who, Vec::new()).await?, SHOWN, "get-tasks"),
                     Sort::Epics => (self.some_epics(who, "").await?.rows, SHOWN, "list-epics"),
-                    Sort::Agents => (self.list_members(who).await?.rows, LIMIT, "get-swarm"),
-                    Sort::Runs => (self.instances(who, RUNS).await?.rows, SHOWN, "skein list runs"),
+                    Sort::Agents => (self.list_members(who).await?.whole()?.rows, LIMIT, "get-swarm"),
+                    Sort::Runs => (self.instances(who, RUNS).await?.whole()?, SHOWN, "skein list runs"),
                 };
                 first(json!({}), sort.as_str(), rows, most, by)
             }
@@ -196,7 +199,7 @@ impl Service {
     /// and the beginning of the next.
     ///
     /// # Errors
-    /// `invalid_argument` for a cursor that is none.
+    /// `invalid_argument` for a cursor that is none; `unavailable` while some may be missing.
     pub async fn lines(
         &self,
         who: &Principal,
@@ -206,7 +209,7 @@ impl Service {
         let (mut lines, mut place) = (Vec::new(), Place::read(cursor)?);
         if let Place::Behind(Sort::Agents, cursor) = &place {
             let page = Page { limit: Some(SHOWN), cursor: cursor.clone() };
-            let members = self.list_some_members(who, page).await?;
+            let members = self.list_some_members(who, page).await?.whole()?;
             let named = members.rows.into_iter().map(addressable);
             lines.extend(named.filter_map(|row| line(Sort::Agents, &row, "title", "status")));
             if let Some(next) = members.next {
@@ -238,7 +241,7 @@ impl Service {
     pub async fn outline(&self, who: &Principal) -> Result<Outline, Refusal> {
         policy::require(who, Right::Read)?;
         let page = Page { limit: Some(SHOWN), cursor: String::new() };
-        let members = self.list_some_members(who, page).await?.rows;
+        let members = self.list_some_members(who, page).await?.whole()?.rows;
         let members: Vec<Value> = members.into_iter().map(addressable).collect();
         let epics = self.some_epics(who, "").await?.rows;
         let tasks = self.live_tasks(who, Vec::new()).await?;
@@ -259,8 +262,8 @@ impl Service {
     async fn count_live(&self, who: &Principal, kind: Kind, of: &str) -> Result<u64, Refusal> {
         let query = Query { live: Some(true), ..Query::new(&who.swarm, kind, of) };
         let by = Tally { by: FieldPath::parse("status")?, letters: None };
-        let (counted, _) = self.entities.tally(&who.entity(kind), query, by).await?;
-        Ok(counted.values().sum())
+        let (counted, freshness) = self.entities.tally(&who.entity(kind), query, by).await?;
+        Ok(whole(counted, freshness)?.values().sum())
     }
 
     /// Waits until there are other lines, at most for `patience`.
@@ -290,8 +293,10 @@ impl Service {
         let rows = match sort {
             Sort::Tasks => self.live_tasks(who, Vec::new()).await?,
             Sort::Epics => self.some_epics(who, "").await?.rows,
-            Sort::Agents => self.list_members(who).await?.rows.into_iter().map(addressable).collect(),
-            Sort::Runs if policy::may(who, Right::Administer) => self.instances(who, RUNS).await?.rows,
+            Sort::Agents => {
+                self.list_members(who).await?.whole()?.rows.into_iter().map(addressable).collect()
+            }
+            Sort::Runs if policy::may(who, Right::Administer) => self.instances(who, RUNS).await?.whole()?,
             Sort::Runs => vec![json!({ "instance": who.instance })],
         };
         let names = rows.iter().filter_map(|row| row[sort.by()].as_str());
@@ -299,7 +304,8 @@ impl Service {
     }
 
     async fn some_epics(&self, who: &Principal, cursor: &str) -> Result<List, Refusal> {
-        self.list_epics(who, Epics { limit: SHOWN, cursor: cursor.to_owned(), ..Epics::default() }).await
+        let wanted = Epics { limit: SHOWN, cursor: cursor.to_owned(), ..Epics::default() };
+        self.list_epics(who, wanted).await?.whole()
     }
 
     /// Tasks that are not over, the latest first, from behind a place on.
@@ -308,7 +314,7 @@ impl Service {
         query.live = Some(true);
         query.order = vec![Order::descending("createdAt")?, Order::descending("id")?];
         (query.after, query.limit) = (after, SHOWN);
-        let tasks = self.list(&who.entity(Kind::Pool), query).await?.rows;
+        let tasks = self.list(&who.entity(Kind::Pool), query).await?.whole()?.rows;
         Ok(tasks.into_iter().map(super::read::task_shape).collect())
     }
 

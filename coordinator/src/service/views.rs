@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal};
 
+use super::lists::incomplete;
 use super::{Service, costs, cursor, questions};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
@@ -36,6 +37,16 @@ pub struct Rows {
     pub rebuilding: bool,
     /// Where more rows may be; empty after the last.
     pub next: String,
+}
+
+impl Rows {
+    /// The rows, for whoever has no place to say that some may be missing.
+    ///
+    /// # Errors
+    /// `unavailable` if some may be.
+    pub(super) fn whole(self) -> Result<Vec<Value>, Refusal> {
+        if self.rebuilding { Err(incomplete()) } else { Ok(self.rows) }
+    }
 }
 
 impl Service {

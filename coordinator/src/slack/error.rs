@@ -62,9 +62,18 @@ impl Error {
             | Error::Unreachable { .. }
             | Error::Unanswered { .. }
             | Error::Garbled { .. } => true,
-            Error::Refused { error, .. } => code(error) == Code::Unavailable,
+            Error::Refused { error, .. } => matches!(code(error), Code::Unavailable | Code::RateLimited),
             _ => false,
         }
+    }
+
+    /// Whether the same call does better once an operator has set another token, or given the app what it lacks.
+    pub(crate) fn may_be_mended(&self) -> bool {
+        matches!(
+            self,
+            Error::Refused { error, .. }
+                if error == "missing_scope" || code(error) == Code::SlackNotConfigured
+        )
     }
 }
 
@@ -180,10 +189,19 @@ mod tests {
         assert!(garbled.is_passing());
         let refused =
             |error: &str| Error::Refused { method: "chat.update", error: error.to_owned(), needed: None };
-        for passing in ["service_unavailable", "team_added_to_org", "external_channel_migrating"] {
-            assert!(refused(passing).is_passing(), "{passing}");
+        for passing in [
+            "service_unavailable",
+            "team_added_to_org",
+            "external_channel_migrating",
+            "message_limit_exceeded",
+        ] {
+            assert!(refused(passing).is_passing() && !refused(passing).may_be_mended(), "{passing}");
         }
         assert!(!refused("token_revoked").is_passing() && !refused("channel_not_found").is_passing());
+        for mended in ["invalid_auth", "token_revoked", "account_inactive", "missing_scope"] {
+            assert!(refused(mended).may_be_mended(), "{mended}");
+        }
+        assert!(!garbled.may_be_mended() && !refused("channel_not_found").may_be_mended());
     }
 
     #[test]

@@ -19,6 +19,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use crate::auth::key_file;
+use key::Key;
 use ring::Ring;
 
 /// The file with the keys, in the data folder and in the folder of a node's certificate.
@@ -178,12 +179,21 @@ impl Vault {
         self.inner.given.first().is_some()
     }
 
-    /// Forgets all keys of the file but the sealing one and the one that waits. Gives the ids of those that are gone.
+    /// Forgets the old ones of the keys that somebody has looked at, in the order of [`Self::keys`]; a key that came
+    /// since then stays, whoever seals with it. Gives the ids of those that are gone.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn forget_old(&self) -> Result<Vec<String>, Refusal> {
-        self.change(|ring| Ok(ring.forget_old()))
+    /// `wrong_state` when another key seals by now, and what the first of them sealed since then was not looked at; when
+    /// the file cannot be written.
+    pub fn forget_old(&self, looked_at: &[String]) -> Result<Vec<String>, Refusal> {
+        self.change(|ring| {
+            if ring.first().map(Key::id) != looked_at.first().map(String::as_str) {
+                let sentence =
+                    "the keys changed meanwhile, so none was dropped; call `skein secrets drop` again";
+                return Err(Refusal::new(Code::WrongState, sentence));
+            }
+            Ok(ring.forget(looked_at))
+        })
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Ring) -> Result<T, Refusal>) -> Result<T, Refusal> {
@@ -324,9 +334,33 @@ mod tests {
         assert_eq!(text(here.unseal(BOUND, &old)).as_deref(), Ok("old"));
         copy();
         assert_eq!(there.seal(Uuid::nil(), BOUND, "new").unwrap(), new);
-        assert_eq!(here.forget_old().unwrap(), std::slice::from_ref(&old.key));
+        assert_eq!(here.forget_old(&here.keys().unwrap().0).unwrap(), std::slice::from_ref(&old.key));
         assert!(here.unseal(BOUND, &old).is_err() && here.unseal(BOUND, &new).is_ok());
         assert_eq!(Vault::open(folder.path(), None).unwrap().keys().unwrap(), (vec![added], None));
+    }
+
+    /// As where somebody rotates while somebody else drops.
+    #[test]
+    fn no_key_is_dropped_that_was_not_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let vault = Vault::open(folder.path(), None).unwrap();
+        let rotate = || {
+            vault.add().unwrap();
+            vault.advance().unwrap();
+            vault.keys().unwrap().0
+        };
+        let looked_at = rotate();
+        let sealed = vault.seal(Uuid::nil(), BOUND, "x").unwrap();
+        let now = rotate();
+        assert_eq!(vault.forget_old(&looked_at).unwrap_err().code, Code::WrongState);
+        assert_eq!(vault.keys().unwrap().0, now, "none is gone");
+
+        // Whoever has another file than before may find keys in it that nobody has counted.
+        let [first, second, third] = &now[..] else { panic!("three keys: {now:?}") };
+        let gone = vault.forget_old(&[first.clone(), third.clone()]).unwrap();
+        assert_eq!(gone, std::slice::from_ref(third));
+        assert_eq!(vault.keys().unwrap().0, [first.clone(), second.clone()]);
+        assert_eq!(text(vault.unseal(BOUND, &sealed)).as_deref(), Ok("x"));
     }
 
     #[test]

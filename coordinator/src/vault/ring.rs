@@ -102,9 +102,12 @@ impl Ring {
         Some(id)
     }
 
-    pub(super) fn forget_old(&mut self) -> Vec<String> {
-        let old = self.keys.split_off(self.keys.len().min(1));
-        old.into_iter().map(|key| key.id().to_owned()).collect()
+    /// Forgets those of these keys that stand behind the first. Gives the ids of those that are gone.
+    pub(super) fn forget(&mut self, ids: &[String]) -> Vec<String> {
+        let old = self.keys.split_off(self.keys.len().min(1)).into_iter();
+        let (gone, kept): (Vec<Key>, Vec<Key>) = old.partition(|key| ids.iter().any(|id| id == key.id()));
+        self.keys.extend(kept);
+        gone.iter().map(|key| key.id().to_owned()).collect()
     }
 }
 

@@ -47,6 +47,13 @@ const KEYS: [(&str, &[&str]); 40] = [
     ("source", &[]),
 ];
 const HOOKS: [&str; 2] = ["pre", "post"];
+/// Keys of Action Llama that say what its agents are and where they live. That has other words here.
+const FOREIGN: [&str; 2] = ["models", "runtime"];
+
+/// Takes out the keys that have no meaning here, and names them.
+pub(super) fn without_foreign(table: &mut toml::Table) -> Vec<&'static str> {
+    FOREIGN.into_iter().filter(|key| table.remove(*key).is_some()).collect()
+}
 
 /// The keys that both tables have, whatever they call them, in the order of the first.
 pub(super) fn doubled(one: &toml::Table, other: &toml::Table) -> Vec<&'static str> {
@@ -56,7 +63,7 @@ pub(super) fn doubled(one: &toml::Table, other: &toml::Table) -> Vec<&'static st
 }
 
 /// The one name of a key.
-fn name(written: &str) -> Option<&'static str> {
+pub(super) fn name(written: &str) -> Option<&'static str> {
     KEYS.iter().find(|(key, others)| *key == written || others.contains(&written)).map(|(key, _)| *key)
 }
 
@@ -115,6 +122,15 @@ fn wrong(written: &str, nearest: Option<&str>, keys: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_action_llama_knows_is_taken_out_and_named() {
+        let mut table: toml::Table =
+            "models = [\"sonnet\"]\nscale = 2\n[runtime]\ntype = \"container\"".parse().unwrap();
+        assert_eq!(without_foreign(&mut table), ["models", "runtime"]);
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["scale"]);
+        assert!(without_foreign(&mut table).is_empty());
+    }
 
     #[test]
     fn keys_are_the_same_by_any_of_their_names() {

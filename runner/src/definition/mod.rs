@@ -7,6 +7,7 @@ mod skill;
 pub mod watch;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use skill::Skill;
 /// Files that may hold the settings of an agent. The second is the one of Action Llama.
 const SETTINGS: [&str; 2] = ["agent.toml", "config.toml"];
 const SKILL: &str = "SKILL.md";
+/// Folders beside those of agents that are none, whatever they hold and whoever may look into them.
+const NO_AGENTS: [&str; 2] = ["node_modules", "lost+found"];
 /// Beside the agents: what they have that do not say otherwise.
 const DEFAULTS: &str = "defaults.toml";
 /// The swarm of agents that name none, on a runner that serves any.
@@ -103,7 +106,8 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
     for entry in std::fs::read_dir(agents).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with('.') && name != "node_modules" && is_agent(&entry.path()) {
+        let is_other = name.starts_with('.') || NO_AGENTS.contains(&name.as_str());
+        if !is_other && is_agent(&entry.path()) {
             names.push(name);
         }
     }
@@ -121,9 +125,24 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
     Ok(folder)
 }
 
-/// Whether a folder defines an agent, well or not.
+/// Whether a folder defines an agent, well or not. One that cannot be looked into does: it may have been one a moment ago,
+/// and whoever reads it is told what is wrong.
 pub fn is_agent(folder: &Path) -> bool {
-    SETTINGS.iter().chain([&SKILL]).any(|file| folder.join(file).is_file())
+    SETTINGS.iter().chain([&SKILL]).any(|file| is_file(&folder.join(file)).unwrap_or(true))
+}
+
+/// Whether there is such a file.
+///
+/// # Errors
+/// When nobody can tell.
+fn is_file(file: &Path) -> io::Result<bool> {
+    match std::fs::metadata(file) {
+        Ok(about) => Ok(about.is_file()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The file that has the settings of an agent, or would have them.
@@ -132,27 +151,45 @@ pub fn settings_file(folder: &Path) -> PathBuf {
     files.iter().find(|file| file.is_file()).unwrap_or(&files[0]).clone()
 }
 
+/// The text of settings without some keys, by whatever names it has them. One that has none of them stays as it is, and so
+/// does what cannot be read: whoever reads it is told.
+pub fn without(text: &str, keys: &[&str]) -> String {
+    let Ok(mut settings) = text.parse::<toml::Table>() else { return text.to_owned() };
+    let before = settings.len();
+    settings.retain(|written, _| keys::name(written).is_none_or(|key| !keys.contains(&key)));
+    if settings.len() == before { text.to_owned() } else { settings.to_string() }
+}
+
 /// Reads one agent, which has the name of its folder.
 ///
 /// # Errors
 /// Naming the file and what to mend in it.
 pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let found: Vec<PathBuf> =
-        SETTINGS.iter().map(|file| folder.join(file)).filter(|file| file.is_file()).collect();
+    let mut found = Vec::new();
+    for file in SETTINGS.map(|file| folder.join(file)) {
+        if is_file(&file).map_err(|error| Error::io("read the definition", &file, error))? {
+            found.push(file);
+        }
+    }
     let file = found.first().cloned().unwrap_or_else(|| folder.join(SKILL));
     let wrong = |file: &Path, problem: String| Error::Definition { file: file.to_owned(), problem };
     if let [_, second] = found.as_slice() {
         return Err(wrong(second, "the agent has an agent.toml too; keep one of the two".to_owned()));
     }
-    let skill = match text(&folder.join(SKILL))? {
+    let mut skill = match text(&folder.join(SKILL))? {
         Some(text) => Skill::parse(&text).map_err(|problem| wrong(&folder.join(SKILL), problem))?,
         None => Skill::default(),
     };
     let shared = folder.with_file_name(DEFAULTS);
     let defaults = table(&shared)?;
     Settings::of([defaults.clone()]).map_err(|problem| wrong(&shared, problem))?;
-    let written = found.first().map(|file| table(file)).transpose()?.unwrap_or_default();
+    let mut written = found.first().map(|file| table(file)).transpose()?.unwrap_or_default();
+    let foreign = [&mut skill.settings, &mut written].map(keys::without_foreign).concat();
+    if !foreign.is_empty() {
+        let keys = foreign.join(", ");
+        tracing::warn!(agent = %name, keys, "these are left out; say what the agent is with `harness` or `command`");
+    }
     let doubled = keys::doubled(&skill.settings, &written);
     if !doubled.is_empty() {
         let keys = doubled.join(", ");
@@ -169,7 +206,7 @@ pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
 fn text(file: &Path) -> Result<Option<String>, Error> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read the definition", file, error)),
     }
 }
@@ -232,10 +269,14 @@ mod tests {
             ("dev/SKILL.md", "---\nname: dev\ndescription: Mends bugs\n---\n\nMend the bug.\n"),
             (
                 "dev/config.toml",
-                "command = [\"sh\"]\nscale = 2\ntimeout = 900\nmaxWorkQueueSize = 20\nwaitTimeout = 60\nmaxWaitTimeout = 7200\n[params]\nteam = \"core\"\n[hooks]\npre = [\"git pull\"]\n",
+                "command = [\"sh\"]\nscale = 2\ntimeout = 900\nmaxWorkQueueSize = 20\nwaitTimeout = 60\nmaxWaitTimeout = 7200\n\
+                 source = \"acme/agents\"\nmodels = [\"sonnet\"]\ncredentials = [\"github_token:acme\"]\nschedule = \"0 9 * * *\"\n\
+                 [[webhooks]]\nsource = \"github\"\nrepos = [\"acme/app\"]\n[params]\nteam = \"core\"\n[hooks]\n\
+                 pre = [\"git pull\"]\n[runtime]\ntype = \"container\"\n",
             ),
         ]);
         let folder = load(root.path(), &[]).unwrap();
+        assert!(folder.wrong.is_empty(), "{:?}", folder.wrong);
         let [dev]: [Arc<Definition>; 1] =
             folder.definitions.into_values().collect::<Vec<_>>().try_into().expect("one agent");
         assert_eq!((dev.public.instances, dev.public.timeout_ms), (2, 900_000));
@@ -244,6 +285,32 @@ mod tests {
         assert_eq!(dev.instructions, "Mend the bug.");
         assert_eq!(dev.params, serde_json::json!({"team": "core"}));
         assert_eq!(dev.hooks.pre, ["git pull"]);
+        assert_eq!(dev.public.schedule, "0 9 * * *");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_looked_into_is_an_agent_with_a_mistake() {
+        let root = agents(&[("dev/notes.md", "no agent yet"), ("lost+found/notes.md", "no agent")]);
+        assert!(load(root.path(), &[]).unwrap().wrong.is_empty());
+        // A link to itself, for the user of these tests may look into every folder.
+        for folder in ["dev", "lost+found"] {
+            std::os::unix::fs::symlink("agent.toml", root.path().join(folder).join("agent.toml")).unwrap();
+        }
+        let folder = load(root.path(), &[]).unwrap();
+        let [(name, problem)] = &folder.wrong[..] else { panic!("{:?}", folder.wrong) };
+        assert_eq!(name, "dev");
+        assert!(problem.to_string().contains("cannot read the definition"), "{problem}");
+        assert!(problem.to_string().contains("dev/agent.toml: "), "{problem}");
+    }
+
+    #[test]
+    fn settings_lose_keys_by_any_of_their_names_and_keep_the_rest() {
+        let text = "# Of others.\nscale = 2\n[params]\nsource = \"crm\"\n";
+        assert_eq!(without(text, &["source", "credentials"]), text);
+        let left: toml::Table = without(text, &["instances"]).parse().unwrap();
+        let wanted: toml::Table = "[params]\nsource = \"crm\"".parse().unwrap();
+        assert_eq!(left, wanted);
+        assert_eq!(without("scale = ", &["instances"]), "scale = ");
     }
 
     #[test]

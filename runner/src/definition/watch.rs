@@ -184,6 +184,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_agent_that_cannot_be_looked_at_stays_as_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let agents = root.path();
+        let watch = Watch::begin(agents, &[]);
+        write(agents, "one", "command = [\"sh\"]\ninstances = 3");
+        let definitions = watch::Sender::new(Definitions::new());
+        let mut seen = definitions.subscribe();
+        let following = tokio::spawn(watch.follow(definitions, |_| Ok(())));
+        becomes(&mut seen, &[("one", 3)]).await;
+        // A link to itself, for the user of these tests may look into every folder. It is there in one step.
+        let (next, file) = (agents.join("one/next"), agents.join("one/agent.toml"));
+        std::os::unix::fs::symlink("agent.toml", &next).unwrap();
+        std::fs::rename(&next, &file).unwrap();
+        write(agents, "two", "command = [\"sh\"]");
+        becomes(&mut seen, &[("one", 3), ("two", 1)]).await;
+        std::fs::remove_file(&file).unwrap();
+        becomes(&mut seen, &[("two", 1)]).await;
+        following.abort();
+    }
+
+    #[tokio::test]
     async fn a_folder_that_takes_the_place_of_the_agents_is_followed() {
         let root = tempfile::tempdir().unwrap();
         let (agents, other) = (root.path().join("agents"), root.path().join("other"));

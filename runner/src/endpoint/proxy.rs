@@ -176,7 +176,11 @@ impl Proxy {
         };
         let gateway = gateway::serves(head.uri.path());
         let Ok(body) = Limited::new(body, limits::REQUEST).collect().await else {
-            let text = format!("the request is cut off or longer than {} bytes; send less", limits::REQUEST);
+            let text = format!(
+                "the request is cut off or longer than {} bytes as JSON, in which quotes, line ends and what else is \
+                 escaped count for more than one byte; put what is longer into a file and say where it is",
+                limits::REQUEST
+            );
             return Err(refusal(Code::TooLarge, &text));
         };
         let mut body = body.to_bytes();

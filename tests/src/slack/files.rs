@@ -28,6 +28,11 @@ impl Slack {
         self.lock().redirects.insert(id.to_owned(), to.to_owned());
     }
 
+    /// All requests for a file's content: which file, and what was shown as the authorization.
+    pub fn downloads(&self) -> Vec<(String, Option<String>)> {
+        self.lock().downloads.clone()
+    }
+
     pub(super) fn info(&self, id: &str) -> Result<Value, &'static str> {
         let file = self.lock().files.get(id).map(|(info, _)| info.clone());
         Ok(json!({"file": file.ok_or("file_not_found")?}))
@@ -89,13 +94,14 @@ pub(super) async fn download(
     Path(file): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    let known = headers
-        .get(AUTHORIZATION)
-        .is_some_and(|value| value.as_bytes() == format!("Bearer {BOT}").as_bytes());
+    let shown =
+        headers.get(AUTHORIZATION).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let known = shown == Some(format!("Bearer {BOT}"));
+    let mut workspace = slack.lock();
+    workspace.downloads.push((file.clone(), shown));
     if !known {
         return (StatusCode::OK, [(CONTENT_TYPE, "text/html")], "sign in").into_response();
     }
-    let mut workspace = slack.lock();
     if let Some(to) = workspace.redirects.get(&file) {
         return (StatusCode::FOUND, [(LOCATION, to.clone())]).into_response();
     }

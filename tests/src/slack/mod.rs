@@ -57,6 +57,8 @@ struct Workspace {
     files: BTreeMap<String, (Value, Vec<u8>)>,
     /// Where a file's content is not, but elsewhere.
     redirects: BTreeMap<String, String>,
+    /// The files whose content was asked for, and what each request showed as its authorization.
+    downloads: Vec<(String, Option<String>)>,
     troubles: VecDeque<(String, Trouble)>,
     calls: Vec<(String, Map<String, Value>)>,
     clock: u64,

@@ -37,7 +37,7 @@ pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Resu
 pub(super) async fn member(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
     let id = parse_uuid("member", look.subject())?.to_string();
-    let members = service.list_members(who).await?.rows;
+    let members = service.list_members(who).await?.whole()?.rows;
     let member = members.into_iter().find(|member| member["id"] == id.as_str()).ok_or_else(|| {
         Refusal::new(
             Code::NotFound,

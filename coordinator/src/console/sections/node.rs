@@ -8,6 +8,7 @@ use super::super::{Console, chart};
 use super::overview::throughput;
 use super::{Look, rows};
 use crate::auth::{Principal, Right, policy};
+use crate::service::lists::warning;
 
 pub(super) async fn cluster(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
@@ -31,7 +32,8 @@ pub(super) async fn cluster(console: &Console, who: &Principal, look: &Look) -> 
 
 pub(super) async fn trends(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
-    let (counts, throughput) = tokio::try_join!(service.count_tasks(who, None), throughput(service, who))?;
+    let ((counts, so_far), (throughput, freshness)) =
+        tokio::try_join!(service.count_tasks(who, None), throughput(service, who))?;
     let depths: Vec<Value> = Status::ALL
         .into_iter()
         .filter_map(|status| Some(json!({ "status": status, "count": counts.get(status.as_str())? })))
@@ -42,7 +44,10 @@ pub(super) async fn trends(console: &Console, who: &Principal, _: &Look) -> Resu
         Err(_) => Vec::new(),
     };
     let most = counts.values().max().copied().unwrap_or_default();
-    Ok(json!({ "throughput": throughput, "depths": depths, "most": most, "lines": lines }))
+    Ok(json!({
+        "throughput": throughput, "depths": depths, "most": most, "lines": lines,
+        "warning": warning(so_far.and(freshness)),
+    }))
 }
 
 fn node_lines(console: &Console) -> Vec<Value> {

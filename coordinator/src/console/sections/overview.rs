@@ -12,9 +12,10 @@ use skein_shared::time::Timestamp;
 use super::super::{Console, chart};
 use super::{Look, at_work};
 use crate::auth::{Principal, Right, policy};
-use crate::service::Service;
+use crate::service::lists::warning;
 use crate::service::schedules::Wanted as Schedules;
 use crate::service::views::Wanted;
+use crate::service::{Freshness, Service};
 
 /// Rows of each part.
 const SOME: usize = 12;
@@ -25,7 +26,7 @@ const FIRINGS: usize = 3;
 pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
     let list = |view, limit| service.rows(who, Wanted { view, limit: Some(limit), ..Wanted::default() });
-    let (counts, members, at_work, latest, locks, waits, schedules, throughput) = tokio::try_join!(
+    let ((counts, so_far), members, at_work, latest, locks, waits, schedules, ended) = tokio::try_join!(
         service.count_tasks(who, None),
         service.list_members(who),
         at_work(service, who),
@@ -35,7 +36,8 @@ pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Re
         service.list_schedules(who, Schedules { enabled: Some(true), soonest: true, ..Schedules::default() }),
         throughput(service, who),
     )?;
-    let warning = members.warning();
+    let (throughput, freshness) = ended;
+    let warning = warning(members.freshness.and(so_far).and(freshness));
     let all = members.rows.len();
     let online = members.rows.iter().filter(|member| member["status"] != "offline").count();
     let mut members = members.rows;
@@ -99,10 +101,10 @@ fn open(counts: &BTreeMap<String, u64>) -> u64 {
     open.filter_map(|status| counts.get(status.as_str())).sum()
 }
 
-/// Tasks that ended in each minute of the last hour.
-pub(super) async fn throughput(service: &Service, who: &Principal) -> Result<Value, Refusal> {
+/// Tasks that ended in each minute of the last hour, and whether that may be old.
+pub(super) async fn throughput(service: &Service, who: &Principal) -> Result<(Value, Freshness), Refusal> {
     let kinds = ["completed", "failed"];
-    let (completed, failed) = tokio::try_join!(
+    let ((completed, so_far), (failed, freshness)) = tokio::try_join!(
         service.count_ended(who, kinds[0], HOUR),
         service.count_ended(who, kinds[1], HOUR),
     )?;
@@ -113,7 +115,7 @@ pub(super) async fn throughput(service: &Service, who: &Principal) -> Result<Val
         let of = |counts: &BTreeMap<Timestamp, u64>| counts.get(&at).copied().unwrap_or_default();
         (at.iso().get(11..16).unwrap_or_default().to_owned(), vec![of(&completed), of(&failed)])
     });
-    Ok(chart::bars(&kinds, &places.collect::<Vec<_>>()))
+    Ok((chart::bars(&kinds, &places.collect::<Vec<_>>()), so_far.and(freshness)))
 }
 
 pub(super) async fn schedules(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {

@@ -11,6 +11,8 @@ use uuid::Uuid;
 use super::super::{Console, graph as picture};
 use super::{Look, names, rows};
 use crate::auth::Principal;
+use crate::service::Freshness;
+use crate::service::lists::warning;
 use crate::service::tasks::is_over;
 use crate::service::views::Wanted;
 
@@ -38,8 +40,8 @@ pub(super) async fn board(console: &Console, who: &Principal, _: &Look) -> Resul
         let only = Some(("status", status));
         service.rows(who, Wanted { view: "tasks-by-priority", only, after: "", limit: Some(CARDS) }).await
     };
-    let (counts, names) = tokio::try_join!(service.count_tasks(who, None), names(service, who))?;
-    let (mut columns, mut rebuilding) = (Vec::new(), false);
+    let ((counts, freshness), names) = tokio::try_join!(service.count_tasks(who, None), names(service, who))?;
+    let (mut columns, mut rebuilding) = (Vec::new(), freshness != Freshness::Fresh);
     for (title, statuses) in COLUMNS {
         let count = |status: &&str| counts.get(*status).copied().unwrap_or_default();
         let all: u64 = statuses.iter().map(count).sum();
@@ -63,7 +65,7 @@ pub(super) async fn list(console: &Console, who: &Principal, look: &Look) -> Res
     let only = narrowed.iter().find_map(|field| Some((*field, look.query.get(field)?)));
     // Without a status the latest come first: by priority what is over would stand among what is open.
     let view = if matches!(only, Some(("status", _))) { "tasks-by-priority" } else { "tasks" };
-    let (counts, names) = tokio::try_join!(service.count_tasks(who, None), names(service, who))?;
+    let ((counts, freshness), names) = tokio::try_join!(service.count_tasks(who, None), names(service, who))?;
     if let Some(text) = look.query.get("search") {
         let wanted = crate::service::lists::Tasks {
             status: look.query.get("status").map(str::to_owned),
@@ -75,20 +77,21 @@ pub(super) async fn list(console: &Console, who: &Principal, look: &Look) -> Res
         let found = service.list_tasks(who, wanted).await?;
         return Ok(json!({
             "tasks": found.rows, "names": names, "counts": counts, "statuses": Status::ALL, "search": text,
-            "status": look.query.get("status"), "pager": {}, "warning": found.warning(),
+            "status": look.query.get("status"), "pager": {},
+            "warning": warning(found.freshness.and(freshness)),
         }));
     }
     let (found, pager) = rows(service, who, view, only, look).await?;
     Ok(json!({
         "tasks": found.rows, "names": names, "counts": counts, "statuses": Status::ALL, "pager": pager,
-        "status": look.query.get("status"), "rebuilding": found.rebuilding,
+        "status": look.query.get("status"), "rebuilding": found.rebuilding, "warning": warning(freshness),
     }))
 }
 
 pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
     let id = parse_uuid("task", look.subject())?;
-    let task = service.task_with_questions(who, id).await?;
+    let (task, freshness) = service.task_with_questions(who, id).await?;
     let text = id.to_string();
     let (history, names) =
         tokio::try_join!(service.history(who, Kind::Pool, &text, EVENTS), names(service, who))?;
@@ -109,7 +112,7 @@ pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Resu
         .map(|event| json!({ "kind": event.kind, "at": event.at.iso(), "body": said(event.facts()) }));
     Ok(json!({
         "title": "Task", "task": task, "names": names, "needs": needs, "events": events.collect::<Vec<_>>(),
-        "is_over": is_over(&task),
+        "is_over": is_over(&task), "warning": warning(history.freshness.and(freshness)),
     }))
 }
 
@@ -142,13 +145,13 @@ pub(super) async fn epic(console: &Console, who: &Principal, look: &Look) -> Res
     let service = &console.service;
     let (id, epic) = service.find_epic(who, Which::Id(parse_uuid("epic", look.subject())?)).await?;
     let text = id.to_string();
-    let (counts, names, (tasks, pager)) = tokio::try_join!(
+    let ((counts, freshness), names, (tasks, pager)) = tokio::try_join!(
         service.count_tasks(who, Some(id)),
         names(service, who),
         rows(service, who, "tasks-by-priority", Some(("epicId", &text)), look),
     )?;
     Ok(json!({
         "title": epic["name"], "epic": epic, "counts": counts, "names": names, "tasks": tasks.rows,
-        "pager": pager, "rebuilding": tasks.rebuilding,
+        "pager": pager, "rebuilding": tasks.rebuilding || freshness != Freshness::Fresh,
     }))
 }

@@ -26,6 +26,19 @@ pub(crate) async fn arriving(node: &Node, instance: &str) -> Hold {
 }
 
 #[tokio::test]
+async fn each_list_shows_what_was_acknowledged_right_before_it() {
+    let node = node();
+    for number in 1..=50 {
+        change(&node, number, task(1000 + number, None, Vec::new())).await;
+        let tasks = Query::new(&swarm(), Kind::Pool, "task");
+        let (rows, freshness) = node.entities.list(&pool(), tasks).await.unwrap();
+        let made = json!(Uuid::from_u128(1000 + number));
+        assert!(rows.iter().any(|row| row["id"] == made), "task {number} is not among {} rows", rows.len());
+        assert_eq!(freshness, Freshness::Fresh);
+    }
+}
+
+#[tokio::test]
 async fn a_list_says_that_it_has_gaps_until_what_came_is_brought_in() {
     let node = node();
     let hold = arriving(&node, "worker-1").await;

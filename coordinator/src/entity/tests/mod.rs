@@ -33,10 +33,14 @@ pub(crate) struct Node {
 }
 
 fn node_on(store: Memory) -> Node {
+    node_by(store, Clock::start())
+}
+
+fn node_by(store: Memory, clock: Clock) -> Node {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(store);
     let projection = Projection::open(&folder.path().join("projection.db"), store.clone()).unwrap();
-    let entities = Entities::new(store.clone(), projection, Clock::start(), Hub::default());
+    let entities = Entities::new(store.clone(), projection, clock, Hub::default());
     Node { entities, store, _folder: folder }
 }
 

@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Counts, and has two ways to panic.
-struct Fragile {
+pub(super) struct Fragile {
     total: u64,
 }
 

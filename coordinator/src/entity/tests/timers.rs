@@ -1,5 +1,6 @@
 //! Timers: none is lost, none is late for want of looking, and quiet costs nothing.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -10,9 +11,11 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
+use crate::cluster::Tenants;
 use crate::entity::clock::Time;
 use crate::entity::desk::{Begun, Desk, Pending};
 use crate::entity::timers;
+use crate::sleep::tests::told;
 use crate::store::{Fence, Loaded};
 
 fn pump(node: &Node) -> DropGuard {
@@ -49,6 +52,23 @@ async fn a_timer_that_is_set_earlier_wakes_the_pump_at_once() {
     let took = begun.elapsed();
     assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
     assert_eq!(locks_held(&node, &locks()).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fell_due_in_a_sleep_ends_once_the_node_catches_up_with_the_others() {
+    let (sleep, slept) = told();
+    let node = node_by(Memory::new(Clock::start().wall()), Clock::of(sleep));
+    let _pump = pump(&node);
+    take_for(&node, "file:///a", Duration::from_secs(300)).await;
+    slept.store(3600, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(locks_held(&node, &locks()).await, 1, "a node by itself stands still with its machine");
+    let begun = Instant::now();
+    let mut changes = node.entities.hub().subscribe(locks().to_string());
+    Tenants::catch_up(&node.entities);
+    changes.changed().await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(locks_held(&node, &locks()).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -78,14 +78,17 @@ pub(super) async fn write(
 /// How the swarm stands now.
 async fn standing(caller: &Context) -> Result<String, Refusal> {
     const COUNTED: usize = 100;
-    let members = caller.service.list_members(&caller.who).await?.rows;
-    let idle = members.iter().filter(|member| member["status"] == "idle").count();
+    let members = caller.service.list_members(&caller.who).await?;
+    let idle = members.rows.iter().filter(|member| member["status"] == "idle").count();
     let free = Tasks { unassigned: true, limit: COUNTED, ..Tasks::default() };
-    let free = caller.service.list_tasks(&caller.who, free).await?.rows.len();
+    let tasks = caller.service.list_tasks(&caller.who, free).await?;
+    let warning = members.warning().or(tasks.warning());
+    let free = tasks.rows.len();
     let many = if free == COUNTED { " or more" } else { "" };
     Ok(format!(
-        "Now: {}, {idle} idle; {}{many} in the pool.",
-        counted(members.len(), "agent", "agents"),
-        counted(free, "task", "tasks")
+        "Now: {}, {idle} idle; {}{many} in the pool.{}",
+        counted(members.rows.len(), "agent", "agents"),
+        counted(free, "task", "tasks"),
+        warning.map(|warning| format!(" ({warning})")).unwrap_or_default()
     ))
 }

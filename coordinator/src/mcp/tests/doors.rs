@@ -177,8 +177,10 @@ async fn bad_requests_are_refused_before_they_are_parsed() {
     assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32700)));
     let (status, answer) = send("127.0.0.1", "[".repeat(100_000).into_bytes()).await;
     assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32600)));
-    let (status, _) = send("127.0.0.1", vec![b' '; limits::REQUEST + 1]).await;
+    let (status, answer) = send("127.0.0.1", vec![b' '; limits::REQUEST + 1]).await;
+    let told = answer["message"].as_str().unwrap_or_default();
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(told.contains("20 MiB as JSON") && told.contains("into a file"), "{answer}");
     let (status, _) =
         send("evil.example", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}".to_vec()).await;
     assert_eq!(status, StatusCode::FORBIDDEN);

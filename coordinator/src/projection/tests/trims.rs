@@ -1,5 +1,7 @@
 //! What is forgotten, and how much of it at once.
 
+use rusqlite::TransactionBehavior;
+
 use super::*;
 
 fn archived(number: usize) -> DocumentChange {
@@ -39,6 +41,28 @@ async fn left(projection: &Projection) -> i64 {
     projection.read(read).await.unwrap()
 }
 
+/// Has all that is old forgotten, and reports a document right behind it. Gives how many documents there were when that one
+/// was written.
+async fn trim_and_write(world: &mut World, document: &str) -> i64 {
+    let mut connection = Connection::open(world.directory.path().join("view.db")).unwrap();
+    // Nothing is written before both are reported.
+    let held = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let witness = format!(
+        "CREATE TABLE witness (documents INTEGER NOT NULL);
+         CREATE TRIGGER document_written AFTER INSERT ON document WHEN new.document = '{document}'
+         BEGIN INSERT INTO witness SELECT count(*) FROM document; END;"
+    );
+    held.execute_batch(&witness).unwrap();
+    world.projection.trim(Timestamp::NEVER, Timestamp::NEVER, u64::MAX);
+    world.feed(&pool(), vec![put(document, json!({}))], vec![]).await;
+    held.commit().unwrap();
+    world.settle().await;
+    let read = |connection: &Connection| -> rusqlite::Result<i64> {
+        connection.query_row("SELECT documents FROM witness", [], |row| row.get(0))
+    };
+    world.projection.read(read).await.unwrap()
+}
+
 /// Commits wait while it is done, and a node may begin with weeks to forget.
 #[tokio::test]
 async fn much_that_is_old_is_forgotten_a_little_at_a_time() {
@@ -60,9 +84,8 @@ async fn much_that_is_old_is_forgotten_a_little_at_a_time() {
     };
     assert_eq!(steps, ([true, true, false], [true, false]), "whether there is more");
 
-    world.projection.trim(Timestamp::NEVER, Timestamp::NEVER, u64::MAX);
-    world.feed(&pool(), vec![put("task/late", json!({}))], vec![]).await;
-    world.settle().await;
+    let documents = trim_and_write(&mut world, "task/late").await;
+    assert!(documents > i64::try_from(tables::OLD).unwrap(), "{documents}: it had to wait for all of it");
     let all_that_is_old = async {
         while left(&world.projection).await > 2 {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::shard::{SHARDS, Shard};
+use crate::sleep::Sleep;
 use crate::store::Fence;
 
 /// What is held. The keeper of the leases changes it; whoever decides for an entity asks it.
@@ -14,6 +15,8 @@ pub struct Held {
     slots: RwLock<Slots>,
     /// Counts what was taken, closed and lost.
     changes: watch::Sender<u64>,
+    /// Leases end meanwhile.
+    sleep: Sleep,
 }
 
 /// The same, by a clock that is told.
@@ -23,7 +26,7 @@ pub struct Slots(Vec<Option<Slot>>);
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     fence: Fence,
-    /// By the monotonic clock; none for a holder that ends with its leases.
+    /// By [`Held::now`]; none for a holder that ends with its leases.
     until: Option<Instant>,
     /// Work in flight may finish under the fence, and nothing new begins.
     closed: bool,
@@ -112,15 +115,26 @@ impl Slots {
 
 impl Default for Held {
     fn default() -> Self {
-        Self { slots: RwLock::default(), changes: watch::Sender::new(0) }
+        Self::on(Sleep::of_this_machine())
     }
 }
 
 impl Held {
-    /// Like [`Slots::fence`]. This looks at the clock itself, so a process that was frozen past its lease knows before
-    /// anybody told it.
+    /// On a machine that sleeps so.
+    fn on(sleep: Sleep) -> Self {
+        Self { slots: RwLock::default(), changes: watch::Sender::new(0), sleep }
+    }
+
+    /// The time by which leases are relied on: the monotonic one, with the sleep of the machine, which that leaves out. It
+    /// may go back by less than a millisecond.
+    pub fn now(&self) -> Instant {
+        Instant::now() + self.sleep.total()
+    }
+
+    /// Like [`Slots::fence`]. This looks at the clock itself, so a process that was frozen past its lease, or whose machine
+    /// has slept past it, knows before anybody told it.
     pub fn fence(&self, shard: Shard) -> Fence {
-        self.read().fence(shard, Instant::now())
+        self.read().fence(shard, self.now())
     }
 
     /// Like [`Slots::has`].
@@ -136,7 +150,7 @@ impl Held {
 
     /// Like [`Slots::extend`].
     pub fn extend(&self, shard: Shard, fence: Fence, until: Instant) {
-        self.write().extend(shard, fence, until, Instant::now());
+        self.write().extend(shard, fence, until, self.now());
     }
 
     /// Like [`Slots::close`].
@@ -153,7 +167,7 @@ impl Held {
 
     /// Like [`Slots::lapse`].
     pub fn lapse(&self) -> Vec<Shard> {
-        let lapsed = self.write().lapse(Instant::now());
+        let lapsed = self.write().lapse(self.now());
         if !lapsed.is_empty() {
             self.tell();
         }
@@ -185,11 +199,13 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use skein_shared::fence::Epoch;
 
     use super::*;
+    use crate::sleep::tests::told;
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_relied_on_until_its_end_by_the_monotonic_clock() {
@@ -209,6 +225,28 @@ mod tests {
         assert_eq!((held.fence(shard), held.lapse()), (Fence::NONE, vec![shard]));
         held.extend(shard, fence, Instant::now() + Duration::from_secs(8));
         assert_eq!((held.fence(shard), held.all().len()), (Fence::NONE, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_ends_while_its_machine_sleeps() {
+        let (sleep, slept) = told();
+        let (held, shard) = (Held::on(sleep), Shard::all().next().unwrap());
+        let fence = Fence { epoch: Epoch(5), nonce: 7 };
+        let asked = held.now();
+        held.take(shard, fence, Some(asked + Duration::from_secs(8)));
+        slept.store(7, Ordering::Relaxed);
+        assert_eq!((held.fence(shard), held.lapse().len()), (fence, 0));
+        // It counts from when it was asked for, and so does not end by what was slept before that.
+        held.extend(shard, fence, held.now() + Duration::from_secs(8));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(held.fence(shard), fence);
+        slept.store(3600, Ordering::Relaxed);
+        assert_eq!(held.fence(shard), Fence::NONE);
+        // What was asked for before the sleep, and is heard of after it, is worth nothing.
+        held.extend(shard, fence, asked + Duration::from_secs(15));
+        assert_eq!((held.fence(shard), held.lapse()), (Fence::NONE, vec![shard]));
+        held.take(shard, fence, Some(asked + Duration::from_secs(15)));
+        assert_eq!(held.fence(shard), Fence::NONE);
     }
 
     #[test]

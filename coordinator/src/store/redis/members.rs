@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Script, cmd};
 
-use super::connection::{Connection, Unrun, at, is_garbage, sentence};
+use super::connection::{Connection, Unrun, at, is_garbage, key_of, sentence};
 use super::shard::MEMBERS;
 use crate::store::StoreError;
 
@@ -44,28 +44,34 @@ impl Members {
                 self.connection.watch.failed(&problem);
                 Ok(None)
             }
-            // What is no text is the record of nobody, and nobody can read it, in whatever way it is spelt.
             Ok((before, living)) => {
-                let text = |record: Vec<u8>| String::from_utf8_lossy(&record).into_owned();
                 Ok(Some(Heard { before: text(before), living: living.into_iter().map(text).collect() }))
             }
             Err(unrun) => Err(unrun.problem(MEMBERS)),
         }
     }
 
-    /// What all who live say of themselves.
+    /// What all who live say of themselves; nobody when the list holds something else, which is an alarm.
     ///
     /// # Errors
     /// When Redis cannot be asked.
     pub async fn all(&self) -> Result<Vec<String>, StoreError> {
         let (seconds, micros): (u64, u64) = self.connection.ask("TIME", &cmd("TIME")).await?;
         let now = seconds * 1000 + micros / 1000;
-        let said: Vec<String> = self.connection.ask(MEMBERS, cmd("HVALS").arg(MEMBERS)).await?;
-        let lives = |entry: &String| {
+        let said = self.connection.ask::<Vec<Vec<u8>>>(MEMBERS, cmd("HVALS").arg(MEMBERS)).await;
+        let said = match said {
+            Err(StoreError(problem)) if key_of(&problem).is_some() => {
+                self.connection.watch.failed(&problem);
+                return Ok(Vec::new());
+            }
+            said => said?,
+        };
+        let lives = |entry: Vec<u8>| {
+            let entry = text(entry);
             let (ends, record) = entry.split_once(' ')?;
             (ends.parse::<u64>().ok()? > now).then(|| record.to_owned())
         };
-        Ok(said.iter().filter_map(lives).collect())
+        Ok(said.into_iter().filter_map(lives).collect())
     }
 
     /// Takes a member off the list.
@@ -76,4 +82,9 @@ impl Members {
         let _: i64 = self.connection.ask(MEMBERS, cmd("HDEL").arg(MEMBERS).arg(id)).await?;
         Ok(())
     }
+}
+
+/// What is no text is the record of nobody, and nobody can read it, in whatever way it is spelt.
+fn text(record: Vec<u8>) -> String {
+    String::from_utf8_lossy(&record).into_owned()
 }

@@ -67,13 +67,12 @@ async fn sqlite_conforms() {
     conformance::suite(File::new).await;
 }
 
-#[test]
-fn every_commit_is_flushed() {
+#[tokio::test]
+async fn every_commit_is_flushed() {
     let file = File::new();
-    let connection = connection::writable(&file.path(), Durability::Full).unwrap();
-    let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
-    let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
-    assert_eq!((synchronous, journal.as_str()), (2, "wal"), "2 is FULL");
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    let settings = store.writer.settings(store.fence).await.unwrap();
+    assert_eq!(settings, (2, "wal".to_owned()), "2 is FULL");
 }
 
 #[tokio::test]

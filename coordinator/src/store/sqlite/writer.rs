@@ -43,6 +43,9 @@ pub(super) enum Work {
     /// Brings what waits in the journal to the tables.
     Fold,
     Trim(TrimPlan),
+    /// Asks how the connection commits.
+    #[cfg(test)]
+    Settings,
 }
 
 /// What was written.
@@ -50,6 +53,8 @@ enum Done {
     Committed(Version),
     Trimmed(Step),
     Written,
+    #[cfg(test)]
+    Settings(i64, String),
 }
 
 type Outcome = Result<Done, CommitError>;
@@ -112,6 +117,15 @@ impl Writer {
 
     pub(super) async fn write(&self, fence: Fence, work: Work) -> Result<(), CommitError> {
         self.ask(fence, work).await.map(|_| ())
+    }
+
+    /// What the thread's own connection has as `synchronous` and as `journal_mode`.
+    #[cfg(test)]
+    pub(super) async fn settings(&self, fence: Fence) -> Result<(i64, String), CommitError> {
+        match self.ask(fence, Work::Settings).await? {
+            Done::Settings(synchronous, journal) => Ok((synchronous, journal)),
+            _ => Err(mixed_up()),
+        }
     }
 
     async fn ask(&self, fence: Fence, work: Work) -> Outcome {
@@ -355,6 +369,11 @@ impl Pen {
                 Ok(migrate::mark_import(connection, *under_way).map(|()| Done::Written)?)
             }
             Work::Fold | Work::Trim(_) => Err(Stop::Answer(mixed_up())),
+            #[cfg(test)]
+            Work::Settings => Ok(Done::Settings(
+                connection.pragma_query_value(None, "synchronous", |row| row.get(0))?,
+                connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?,
+            )),
         }
     }
 }

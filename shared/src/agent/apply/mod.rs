@@ -369,7 +369,17 @@ impl Agent {
             completed_at: Iso(at),
         };
         changes.put_with(format_args!("call/{call}"), &record, &body);
+        if let Some(server) = record.callee.as_ref().filter(|_| error.is_none()) {
+            self.note_served(server, at, changes);
+        }
         self.finished.insert(record);
+    }
+
+    /// To have served a call is a sign of life of a hand-made instance, however long ago the call came.
+    fn note_served(&mut self, id: &InstanceId, at: Timestamp, changes: &mut Changes) {
+        if self.instances.get(id).is_some_and(|known| known.external && known.since < at) {
+            self.with_instance(id, changes, |instance| instance.since = at);
+        }
     }
 
     /// The last word wins, and what it takes the place of is let go.

@@ -329,6 +329,7 @@ fn a_hand_made_instance_is_forgotten_after_long_silence_until_it_comes_back() {
 #[test]
 fn a_call_that_a_hand_made_instance_makes_is_a_sign_of_life() {
     let silence = crate::limits::HAND_MADE.as_secs();
+    let news = crate::limits::HAND_MADE_NEWS.as_secs();
     let mut world = World::undefined();
     let hand = InstanceId("token-1".to_owned());
     world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
@@ -336,11 +337,34 @@ fn a_call_that_a_hand_made_instance_makes_is_a_sign_of_life() {
     world.must(note.clone());
     let written = world.agent.events.len();
     world.must(note.clone());
+    world.advance(news - 1);
+    world.must(note.clone());
     assert_eq!(world.agent.events.len(), written, "not each of them is written down");
+    world.advance(1);
+    world.must(note.clone());
+    world.must(note.clone());
+    assert_eq!(world.agent.events.len(), written + 1, "one a day is");
     world.advance(silence - 1);
     world.must(note);
     world.advance(silence - 1);
     assert_eq!(world.state(&hand), State::Running);
+    world.advance(1);
+    assert!(world.agent.entity.instances.is_empty());
+}
+
+#[test]
+fn a_call_that_a_hand_made_instance_has_served_is_a_sign_of_life() {
+    let silence = crate::limits::HAND_MADE.as_secs();
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    world.call(1).unwrap();
+    world.wait(&hand, 1, agent_filter(None));
+    world.advance(3600);
+    world.must(Command::ReturnValue { instance: hand.clone(), value: "yes".into() });
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("yes".to_owned())));
+    world.advance(silence - 1);
+    assert_eq!(world.state(&hand), State::Running, "it has served within that time");
     world.advance(1);
     assert!(world.agent.entity.instances.is_empty());
 }

@@ -233,7 +233,9 @@ async fn details(call: Call, args: Details) -> Outcome {
     let page = lists::Page { limit: args.limit, cursor: args.cursor };
     let mut found = call.service.epic_tasks(&call.who, id, page).await?;
     let tasks = std::mem::take(&mut found.rows);
-    let all: u64 = call.service.count_tasks(&call.who, Some(id)).await?.values().sum();
+    let (counts, freshness) = call.service.count_tasks(&call.who, Some(id)).await?;
+    found.freshness = found.freshness.and(freshness);
+    let all: u64 = counts.values().sum();
     let name = epic["name"].as_str().unwrap_or_default().to_owned();
     let message = format!("Epic {name} has {all} tasks and is {}% done.", epic["progress"]);
     Ok(continued(warned(done(message, facts!({ "epic": epic, "tasks": tasks })), &found), &found))

@@ -283,8 +283,9 @@ struct OneTask {
 
 async fn details(call: Call, args: OneTask) -> Outcome {
     const LOGS: usize = 200;
-    let task = call.service.task_with_questions(&call.who, args.task_id).await?;
-    let events = call.service.history(&call.who, Kind::Pool, &args.task_id.to_string(), LOGS).await?;
+    let (task, freshness) = call.service.task_with_questions(&call.who, args.task_id).await?;
+    let mut events = call.service.history(&call.who, Kind::Pool, &args.task_id.to_string(), LOGS).await?;
+    events.freshness = events.freshness.and(freshness);
     let logs: Vec<Value> = events.rows.iter().map(log::of_task).collect();
     let status = task["status"].as_str().unwrap_or_default().to_owned();
     let message = format!("Task {} is {status}.", short(&task));

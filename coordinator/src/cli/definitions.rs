@@ -133,7 +133,14 @@ impl Add {
     /// What was asked for stands first, for below a table it would belong to that, and in place of what was there.
     fn write_settings(&self, folder: &Path) -> Result<(), CliError> {
         let asked = self.asked();
-        let keys: Vec<&str> = asked.iter().map(|(key, _)| *key).collect();
+        let mut keys: Vec<&str> = asked.iter().map(|(key, _)| *key).collect();
+        // A program of one's own and a harness are one or the other.
+        if !self.command.is_empty() {
+            keys.extend(["harness", "model", "args", "tool_timeout"]);
+        }
+        if self.harness.is_some() {
+            keys.push("command");
+        }
         let file = definition::settings_file(folder);
         let there = definition::without(&fs::read_to_string(&file).unwrap_or_default(), &keys);
         let asked: String = asked.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::holdings;
 use crate::alarms::Kind;
-use crate::cluster::Cluster;
 use crate::console::{Trends, trends};
 use crate::entity::Entities;
 
@@ -136,7 +135,8 @@ pub(super) fn router(entities: Entities, leaving: CancellationToken) -> Router {
         if leaving.is_cancelled() {
             return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
         }
-        if asked.cluster().is_some_and(Cluster::is_draining) {
+        // Without others it has everything, until somebody comes.
+        if asked.cluster().is_some_and(|cluster| cluster.is_draining() && cluster.has_successors()) {
             return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
         }
         (StatusCode::OK, "ready\n")

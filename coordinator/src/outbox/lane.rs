@@ -133,10 +133,7 @@ async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) ->
 /// Of a note that Slack has taken, or has not.
 fn came_of(world: &World, swarm: &SwarmName, entry: &OutboxEntry, told: Result<(), Error>) -> Fate {
     match told {
-        Ok(()) => {
-            world.entities.shared().alarms.clear(Alarm::Slack, swarm.as_str());
-            Fate::Delivered
-        }
+        Ok(()) => Fate::Delivered,
         Err(problem) if problem.may_be_mended() => waits(world, swarm, entry, &problem.refusal().message),
         Err(problem) if problem.is_passing() => Fate::later(entry, world.entities.clock().now()),
         Err(problem) => Fate::Dead(problem.to_string()),

@@ -1,8 +1,8 @@
 //! Slack's Web API, and the workspaces that the node's settings name.
 //!
 //! One client for each workspace: it keeps to Slack's limits, says in words what Slack refused, and sends the token to
-//! Slack's own hosts alone. `method` has what is known of each method, `pace` when the next call may go, `http` the
-//! hosts that may be asked, `client` a call from end to end, `workspace` the methods with their arguments, `socket` a connection for Socket Mode.
+//! Slack's own hosts alone. `method` has what is known of each method, `pace` when the next call may go, `rests` which
+//! channels wait for an operator, `http` the hosts that may be asked, `client` a call from end to end, `workspace` the methods with their arguments, `socket` a connection for Socket Mode.
 
 mod client;
 mod error;
@@ -10,6 +10,7 @@ mod files;
 mod http;
 mod method;
 mod pace;
+mod rests;
 mod socket;
 mod workspace;
 

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::client::{Args, Client, Line, TRY};
 use super::error::Error;
 use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, Method, POST, REPLIES, UPDATE, USER};
+use super::rests::Rests;
 use crate::config;
 
 /// What an agent's messages are shown with.
@@ -50,6 +51,7 @@ pub struct Workspace {
     people: Mutex<BTreeMap<String, (bool, Instant)>>,
     /// The lines of messages that are written just now, or whose writing failed a moment ago.
     lines: Mutex<BTreeMap<Uuid, Arc<Turns>>>,
+    rests: Rests,
     /// It is said once that Slack shows no addresses.
     no_address: Once,
 }
@@ -102,6 +104,7 @@ impl Workspace {
             allowed: Allowed { users, domains },
             people: Mutex::default(),
             lines: Mutex::default(),
+            rests: Rests::default(),
             no_address: Once::new(),
         })
     }
@@ -162,8 +165,17 @@ impl Workspace {
     /// Brings a note into its thread, once: whoever does not know whether it is there looks.
     ///
     /// # Errors
-    /// What Slack says.
+    /// What Slack says, or has said a moment ago of this channel where an operator has to mend it.
     pub async fn tell(&self, note: &Note) -> Result<(), Error> {
+        if let Some(problem) = self.rests.problem(&note.channel) {
+            return Err(problem);
+        }
+        let told = self.tell_now(note).await;
+        self.rests.note(&note.channel, &told);
+        told
+    }
+
+    async fn tell_now(&self, note: &Note) -> Result<(), Error> {
         let (channel, thread) = (note.channel.as_str(), note.thread.as_str());
         let mut line = Some(self.turn(note.id).await);
         if let Some(found) = self.find_in_thread(channel, thread, note.id).await? {

@@ -5,7 +5,6 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::packed;
 use crate::store::CommitError;
 
 #[derive(Default)]
@@ -38,16 +37,14 @@ impl Arguments {
         self.end();
     }
 
-    /// A value as JSON behind a prefix, in fewer bytes where it is long ([`packed`]).
+    /// A value as JSON, behind a prefix.
     ///
     /// # Errors
     /// When it cannot be written so.
-    pub(super) fn packed(&mut self, prefix: &str, value: &impl Serialize) -> Result<(), CommitError> {
+    pub(super) fn json(&mut self, prefix: &str, value: &impl Serialize) -> Result<(), CommitError> {
         self.bytes.extend_from_slice(prefix.as_bytes());
-        let begin = self.bytes.len();
         serde_json::to_writer(&mut self.bytes, value)
             .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))?;
-        packed::pack(&mut self.bytes, begin);
         self.end();
         Ok(())
     }
@@ -92,7 +89,7 @@ mod tests {
         arguments.text("");
         arguments.texts(&["b:", "text"]);
         arguments.shown(17);
-        arguments.packed("3 ", &["a"]).unwrap();
+        arguments.json("3 ", &["a"]).unwrap();
         arguments.part("x");
         arguments.quoted("\n");
         arguments.end();

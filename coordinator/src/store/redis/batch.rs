@@ -8,10 +8,11 @@ use skein_shared::time::Timestamp;
 
 use super::arguments::Arguments;
 use super::body::{self, Documents};
-use super::effects::EFFECTS;
 use super::shard::{INHABITED, Keys, POSITION, Shard};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
+/// Effects of one batch that an outbox position has room for.
+pub(super) const EFFECTS: u64 = 1 << 16;
 /// The largest batch: a decision, what else is in its batch, and what stands around it.
 const BYTES: usize = limits::DECISION + 16 * 1024 * 1024;
 /// Keys that the script finds by their numbers, and which of them is the entity.
@@ -246,16 +247,19 @@ impl<'a> Preparing<'a> {
         let stream = self.key(self.names.shard.events(), Type::Stream);
         let arguments = self.operation("EVENTS", stream, 2);
         arguments.shown(history);
-        arguments.packed("", &batch.events)
+        arguments.json("", &batch.events)
     }
 
     fn effects(&mut self) -> Result<(), CommitError> {
         let batch = self.batch;
-        let Some(last) = batch.outbox.len().checked_sub(1) else { return Ok(()) };
-        let outbox = self.key(self.names.shard.outbox(), Type::Stream);
-        let arguments = self.operation("EFFECTS", outbox, 2);
-        arguments.shown(last);
-        arguments.packed("", &batch.outbox)
+        for (place, entry) in batch.outbox.iter().enumerate() {
+            let outbox = self.key(self.names.shard.outbox(), Type::Stream);
+            let arguments = self.operation("EFFECT", outbox, 3);
+            arguments.shown(place);
+            arguments.shown(entry.sequence);
+            arguments.json("", &entry.effect)?;
+        }
+        Ok(())
     }
 
     /// Lists an entity that is new.
@@ -295,7 +299,7 @@ impl<'a> Preparing<'a> {
         let arguments = self.operation("ZADD", replies, 2);
         arguments.shown(version);
         // The version makes it unlike any other, for equal members are one.
-        arguments.packed(&format!("{version} {} ", batch.at.0), &batch.replies)?;
+        arguments.json(&format!("{version} {} ", batch.at.0), &batch.replies)?;
         let ages = self.key(self.names.shard.reply_ages(), Type::SortedSet);
         let member = format!("{} {version}", self.names.name);
         let arguments = self.operation("ZADD", ages, 2);

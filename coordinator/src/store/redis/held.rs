@@ -2,6 +2,7 @@
 //! rely on it.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -131,6 +132,11 @@ impl Held {
         Instant::now() + self.sleep.total()
     }
 
+    /// For how long the machine has slept since this was made.
+    pub fn slept(&self) -> Duration {
+        self.sleep.total()
+    }
+
     /// Like [`Slots::fence`]. This looks at the clock itself, so a process that was frozen past its lease, or whose machine
     /// has slept past it, knows before anybody told it.
     pub fn fence(&self, shard: Shard) -> Fence {
@@ -200,7 +206,6 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
-    use std::time::Duration;
 
     use skein_shared::fence::Epoch;
 

@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::batch::nonce;
 use super::body;
 use super::connection::{Connection, Unrun, at, is_garbage, read};
-use super::packed::unpack;
 use super::recent::{Kept, Standing};
 use super::scan::page;
 use super::shard::{Keys, Shard};
@@ -113,15 +112,15 @@ impl Reader {
         'pages: loop {
             let mut ask = cmd("ZREVRANGEBYSCORE");
             ask.arg(&key).arg(&newest).arg("-inf").arg("LIMIT").arg(0).arg(REPLIES);
-            let page: Vec<Vec<u8>> = self.connection.ask(&key, &ask).await?;
+            let page: Vec<String> = self.connection.ask(&key, &ask).await?;
             for member in &page {
-                let parts: Vec<&[u8]> = member.splitn(3, |byte| *byte == b' ').collect();
+                let parts: Vec<&str> = member.splitn(3, ' ').collect();
                 let [version, written, kept] = parts[..] else { return Err(garbled(&key)) };
-                if Timestamp(parsed(&key, &unpack(&key, written)?)?) < since {
+                if Timestamp(parsed(&key, written)?) < since {
                     break 'pages;
                 }
-                newest = format!("({}", parsed(&key, &unpack(&key, version)?)?);
-                batches.push(json::<Vec<StoredReply>>(&key, &unpack(&key, kept)?)?);
+                newest = format!("({}", parsed(&key, version)?);
+                batches.push(json::<Vec<StoredReply>>(&key, kept)?);
             }
             if page.len() < REPLIES {
                 break;
@@ -332,7 +331,7 @@ impl Reader {
 }
 
 /// An entry of a stream: its id and its fields.
-pub(super) type Entry = (String, HashMap<String, Vec<u8>>);
+pub(super) type Entry = (String, HashMap<String, String>);
 
 /// Where the members behind one begin.
 pub(super) fn behind(member: &str) -> String {
@@ -449,7 +448,7 @@ fn stored_documents(
 /// A record out of the stream of events.
 pub(super) fn record(shard: Shard, (id, fields): &Entry) -> Result<Record, StoreError> {
     let key = shard.events();
-    let events: Vec<EventRecord> = json(&key, &unpack(&key, required_bytes(&key, fields, "events")?)?)?;
+    let events: Vec<EventRecord> = json(&key, required(&key, fields, "events")?)?;
     Ok(Record {
         position: parsed(&key, id.split('-').next().unwrap_or_default())?,
         key: entity(&key, required(&key, fields, "entity")?)?,
@@ -467,29 +466,16 @@ pub(super) fn json<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, Stor
     serde_json::from_str(text).map_err(|error| at(key, &format!("no JSON of the right shape: {error}")))
 }
 
-pub(super) fn required<'a, T: AsRef<[u8]>>(
+pub(super) fn required<'a>(
     key: &str,
-    fields: &'a HashMap<String, T>,
+    fields: &'a HashMap<String, String>,
     field: &str,
 ) -> Result<&'a str, StoreError> {
-    let no_text = |_| at(key, &format!("the field `{field}` is no text; restore it from a copy"));
-    std::str::from_utf8(required_bytes(key, fields, field)?).map_err(no_text)
-}
-
-pub(super) fn required_bytes<'a, T: AsRef<[u8]>>(
-    key: &str,
-    fields: &'a HashMap<String, T>,
-    field: &str,
-) -> Result<&'a [u8], StoreError> {
-    let found = fields.get(field).map(AsRef::as_ref);
+    let found = fields.get(field).map(String::as_str);
     found.ok_or_else(|| at(key, &format!("the field `{field}` is missing; restore it from a copy")))
 }
 
-pub(super) fn number<T: AsRef<[u8]>>(
-    key: &str,
-    fields: &HashMap<String, T>,
-    field: &str,
-) -> Result<u64, StoreError> {
+pub(super) fn number(key: &str, fields: &HashMap<String, String>, field: &str) -> Result<u64, StoreError> {
     parsed(key, required(key, fields, field)?)
 }
 

@@ -4,18 +4,19 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use redis::{Cmd, FromRedisValue, cmd};
+use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
+use super::batch::EFFECTS;
 use super::connection::at;
-use super::effects::{self, EFFECTS};
 use super::held::Held;
 use super::merge::{Merge, Part};
-use super::reader::{Entry, Reader, behind, entity, number, parsed, record, required};
+use super::reader::{Entry, Reader, behind, entity, json, number, parsed, record, required};
 use super::shard::{Keys, Shard};
 use super::spoilt::Spoilt;
-use crate::store::{DeadLetter, OutboxEntry, Record, StoreError, StoredBlob, StoredDocument, Version};
+use crate::store::{DeadLetter, Fence, OutboxEntry, Record, StoreError, StoredBlob, StoredDocument, Version};
 
 /// Entities whose documents are listed at once.
 const ENTITIES: usize = 64;
@@ -254,17 +255,9 @@ impl Scan<'_> {
     pub(super) async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
         let mut merge = Merge::new(self.shards.len(), after, limit, |entry: &OutboxEntry| entry.position);
         while let Some((after, count)) = merge.round() {
-            let from = effects::id(after.saturating_add(1));
+            let from = outbox_id(after.saturating_add(1));
             let range = ["XRANGE", &from, "+"];
-            let entries =
-                self.streams(Shard::outbox, range, count, effects::last_position, effects::of_entry).await?;
-            let taken = self.each(Shard::taken_out, |hash| cmd("HGETALL").arg(hash).to_owned()).await?;
-            let waiting = entries.into_iter().zip(taken).map(|(Part { found, to }, (_, taken))| {
-                let waits =
-                    |one: &OutboxEntry| one.position > after && !effects::is_out(&taken, one.position);
-                Part { found: found.into_iter().flatten().filter(waits).collect(), to }
-            });
-            merge.take(waiting.collect());
+            merge.take(self.streams(Shard::outbox, range, count, effect_position, outbox_entry).await?);
         }
         let settled = |entry: &OutboxEntry| entry.position / EFFECTS <= self.newest;
         Ok(merge.page().into_iter().take_while(settled).collect())
@@ -340,7 +333,7 @@ impl Scan<'_> {
         self.all_sound(questions.iter().zip(positions).zip(found).map(|(((name, _), position), fields)| {
             let fields = fields?;
             Ok(DeadLetter {
-                entry: effects::of_letter(name, *position, &fields)?,
+                entry: effect(name, *position, &fields)?,
                 reason: required(name, &fields, "reason")?.to_owned(),
                 buried_at: Timestamp(number(name, &fields, "buried_at")?),
             })
@@ -372,9 +365,37 @@ pub(super) fn digits(position: u64) -> String {
     format!("{position:020}")
 }
 
+/// The id of an effect in its stream: the position of its batch and its place in it.
+pub(super) fn outbox_id(position: u64) -> String {
+    format!("{}-{}", position / EFFECTS, position % EFFECTS)
+}
+
 /// The position of the batch whose events have this id.
 fn batch_position(key: &str, id: &str) -> Result<u64, StoreError> {
     parsed(key, id.split('-').next().unwrap_or_default())
+}
+
+fn effect_position(key: &str, id: &str) -> Result<u64, StoreError> {
+    let (batch, place) = id.split_once('-').unwrap_or((id, ""));
+    // Another program may have written any number.
+    Ok(parsed(key, batch)?.saturating_mul(EFFECTS).saturating_add(parsed(key, place)?))
+}
+
+fn outbox_entry(shard: Shard, (id, fields): &Entry) -> Result<OutboxEntry, StoreError> {
+    let key = shard.outbox();
+    effect(&key, effect_position(&key, id)?, fields)
+}
+
+fn effect(key: &str, position: u64, fields: &HashMap<String, String>) -> Result<OutboxEntry, StoreError> {
+    Ok(OutboxEntry {
+        position,
+        source: entity(key, required(key, fields, "source")?)?,
+        epoch: Epoch(number(key, fields, "epoch")?),
+        sequence: number(key, fields, "sequence")?,
+        at: Timestamp(number(key, fields, "at")?),
+        effect: json(key, required(key, fields, "effect")?)?,
+        fence: Fence::NONE,
+    })
 }
 
 /// Scores are exact for every time that is not "never".
@@ -391,6 +412,7 @@ mod tests {
     fn positions_keep_their_order_as_text() {
         let positions = [0, 1, EFFECTS - 1, EFFECTS, EFFECTS * 3 + 7, u64::MAX >> 1];
         assert!(positions.map(digits).is_sorted());
+        assert_eq!(outbox_id(EFFECTS * 3 + 7), "3-7");
         assert_eq!(due_at(1_790_000_000_001.0), Timestamp(1_790_000_000_001));
         assert_eq!(due_at(f64::INFINITY), Timestamp::NEVER);
     }

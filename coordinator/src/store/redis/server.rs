@@ -18,7 +18,7 @@ use super::shard::{CLUSTER, SHARDS};
 use crate::store::StoreError;
 
 /// How the keys are laid out; a later program may understand several.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 6;
 /// The field with the store's id.
 const ID: &str = "id";
 /// The field that is there while an import fills the store.

@@ -74,14 +74,9 @@ impl Shard {
         self.key("events")
     }
 
-    /// A stream: the effects of each batch, until all of them are delivered ([`super::effects`]).
+    /// A stream: undelivered effects under the position of their batch and their place in it.
     pub(super) fn outbox(self) -> String {
         self.key("outbox")
-    }
-
-    /// A hash: which effects are out of the outbox while others of their batch wait.
-    pub(super) fn taken_out(self) -> String {
-        self.key("taken-out")
     }
 
     /// With a colon and a position: a dead letter.

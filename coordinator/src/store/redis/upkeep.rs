@@ -11,14 +11,11 @@ use skein_shared::time::Timestamp;
 
 use super::batch::nonce;
 use super::connection::{Connection, Unrun, at, garbled, is_said, key_of, lies_in_a_key, sentence};
-use super::effects;
 use super::generation::{Generation, Reliance};
-use super::reader::{Entry, entity};
-use super::scan::{digits, page};
+use super::reader::entity;
+use super::scan::{digits, outbox_id, page};
 use super::shard::{Keys, Shard};
-use crate::store::{
-    Chunk, CommitError, Fence, OutboxEntry, OutboxPlace, StoreError, TrimPlan, Trimmed, Version,
-};
+use crate::store::{Chunk, CommitError, Fence, OutboxPlace, StoreError, TrimPlan, Trimmed, Version};
 
 /// Effects that one script takes out.
 const EFFECTS: usize = 500;
@@ -66,8 +63,8 @@ struct Limits {
 
 /// What makes room runs also when there is none.
 macro_rules! checked {
-    ($flags:literal, $($script:literal),+) => {
-        Script::new(concat!("#!lua", $flags, "\n", include_str!("scripts/check.lua"), $(include_str!($script)),+))
+    ($flags:literal, $script:literal) => {
+        Script::new(concat!("#!lua", $flags, "\n", include_str!("scripts/check.lua"), include_str!($script)))
     };
 }
 
@@ -76,8 +73,8 @@ impl Upkeep {
         Self {
             connection,
             reliance,
-            delivered: checked!(" flags=allow-oom", "scripts/take_out.lua", "scripts/delivered.lua"),
-            bury: checked!("", "scripts/take_out.lua", "scripts/bury.lua"),
+            delivered: checked!(" flags=allow-oom", "scripts/delivered.lua"),
+            bury: checked!("", "scripts/bury.lua"),
             trim: checked!(" flags=allow-oom", "scripts/trim.lua"),
             chunk: checked!("", "scripts/chunk.lua"),
             passed: Mutex::default(),
@@ -93,19 +90,21 @@ impl Upkeep {
     ) -> Result<(), CommitError> {
         // Before the fences, which are lost before another life is relied on.
         let life = self.reliance.generation();
-        let mut shards: BTreeMap<(Shard, Epoch, u64), Vec<u64>> = BTreeMap::new();
+        let mut shards: BTreeMap<(Shard, Epoch, u64), Vec<Vec<u8>>> = BTreeMap::new();
         for effect in effects {
             let Fence { epoch, nonce } = fence(effect);
             let reign = (Shard::of(&effect.source), epoch, nonce);
-            shards.entry(reign).or_default().push(effect.position);
+            shards.entry(reign).or_default().push(outbox_id(effect.position).into());
         }
         let mut fenced = Ok(());
         // What is spoilt in one shard stays there, and is gone when it is mended, or comes again.
-        for ((shard, epoch, nonce), positions) in shards {
-            for part in positions.chunks(EFFECTS) {
-                let keys = [shard.lease(), shard.outbox(), shard.taken_out()];
-                let what = effects::by_batch(part.to_vec());
-                match self.run(&life, &self.delivered, Fence { epoch, nonce }, "-xh", &keys, what).await {
+        for ((shard, epoch, nonce), ids) in shards {
+            for part in ids.chunks(EFFECTS) {
+                let keys = [shard.lease(), shard.outbox()];
+                match self
+                    .run(&life, &self.delivered, Fence { epoch, nonce }, "-x", &keys, part.to_vec())
+                    .await
+                {
                     Ok(_) => {}
                     Err(problem) if is_garbage(&problem) => {}
                     Err(CommitError::Fenced(epoch)) => fenced = Err(CommitError::Fenced(epoch)),
@@ -127,35 +126,10 @@ impl Upkeep {
         let life = self.reliance.generation();
         let fence = fence(effect);
         let shard = Shard::of(&effect.source);
-        let Some(effect) =
-            self.waiting(shard, effect.position).await.map_err(|problem| self.garbage(problem))?
-        else {
-            return Ok(());
-        };
-        let keys = [
-            shard.lease(),
-            shard.outbox(),
-            shard.taken_out(),
-            shard.dead(),
-            shard.dead_order(),
-            shard.dead_ages(),
-        ];
-        let (batch, place) = effects::split(effect.position);
-        let mut what = vec![batch.to_string(), place.to_string(), digits(effect.position), at.0.to_string()];
-        what.extend(["reason".to_owned(), reason]);
-        what.extend(effects::letter(&effect)?);
+        let keys = [shard.lease(), shard.outbox(), shard.dead(), shard.dead_order(), shard.dead_ages()];
+        let what = [outbox_id(effect.position), digits(effect.position), reason, at.0.to_string()];
         let what = what.into_iter().map(String::into_bytes).collect();
-        self.run(&life, &self.bury, fence, "-xhhzz", &keys, what).await.map(|_| ())
-    }
-
-    /// The effect at a position, if its batch still waits for something.
-    async fn waiting(&self, shard: Shard, position: u64) -> Result<Option<OutboxEntry>, StoreError> {
-        let outbox = shard.outbox();
-        let mut ask = cmd("XRANGE");
-        ask.arg(&outbox).arg(effects::id(position)).arg(effects::last_id(position)).arg("COUNT").arg(1);
-        let found: Vec<Entry> = self.connection.ask(&outbox, &ask).await?;
-        let effects = found.first().map(|entry| effects::of_entry(shard, entry)).transpose()?;
-        Ok(effects.into_iter().flatten().find(|effect| effect.position == position))
+        self.run(&life, &self.bury, fence, "-xhzz", &keys, what).await.map(|_| ())
     }
 
     pub(super) async fn write_chunk(

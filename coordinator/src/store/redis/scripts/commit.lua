@@ -225,11 +225,11 @@ if ARGV[at + 1] == 'EVENTS' then
   redis.call('ZADD', history, expected + 1, position)
   at = at + 3 + tonumber(ARGV[at])
 end
--- Its effects (`effects.rs`): the key of the outbox; the place of the last one, all of them.
-if ARGV[at + 1] == 'EFFECTS' then
+-- Its effects: of each the key of the outbox; its place in the batch, sequence, effect. If one is refused it is the first.
+while ARGV[at + 1] == 'EFFECT' do
   local outbox = KEYS[tonumber(ARGV[at + 2])]
   local added = redis.pcall('XADD', outbox, position .. '-' .. ARGV[at + 3],
-    'source', ARGV[9], 'epoch', ARGV[2], 'at', ARGV[7], 'effects', ARGV[at + 4])
+    'source', ARGV[9], 'epoch', ARGV[2], 'sequence', ARGV[at + 4], 'at', ARGV[7], 'effect', ARGV[at + 5])
   if type(added) == 'table' then
     if events then
       redis.call('XDEL', events, position .. '-0')

@@ -131,6 +131,10 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     ensure!(!stage.data().join("agents/dev").exists(), "something was added");
     let absent = skein(&["agent", "add", "nobody", "--from", folder]).await.unwrap_err().to_string();
     ensure!(absent.contains("has no agent nobody"), "{absent}");
+    // A program of one's own takes the place of a harness, of ours or of anybody's.
+    let published = collection.path().join("skills/dev/config.toml");
+    let there = fs::read_to_string(&published)?;
+    fs::write(&published, format!("harness = \"pi\"\nmodel = \"x\"\n{there}"))?;
     skein(&["agent", "add", "dev", "--from", folder, "--command", "true"]).await?;
     ensure!(stage.data().join("agents/dev/tools/check.sh").is_file(), "its files are not all there");
 
@@ -150,7 +154,7 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     let source = format!("source = \"{url}\"");
     let whole = [source.as_str(), "credentials = [\"b\"]", "scale = 2", "[params]\nteam = \"core\""];
     ensure!(whole.iter().all(|line| settings.contains(line)), "{settings}");
-    ensure!(!settings.contains("elsewhere"), "what was there goes before what was asked for: {settings}");
+    ensure!(!["elsewhere", "harness", "model"].iter().any(|gone| settings.contains(gone)), "{settings}");
     let gone = skein(&["agent", "add", "other", "--from", "file:///nowhere"]).await.unwrap_err().to_string();
     ensure!(gone.contains("git cannot fetch it"), "{gone}");
     let closed = ["agent", "add", "other", "--from", "http://me:s3cret@127.0.0.1:1/agents"];

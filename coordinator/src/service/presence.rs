@@ -200,6 +200,10 @@ mod tests {
         let bench = bench();
         let task = begin(&bench.service).await;
         let (service, who, thing) = (bench.service.clone(), worker(), Thing::Task(task));
+        // The read side has what was begun only after a moment.
+        while service.outline(&who).await.is_err() {
+            tokio::time::sleep(SIGN).await;
+        }
         let watching = tokio::spawn(async move {
             let shown = service.shown_anew(&who, &thing, |_| false, MONTH);
             let listed = async {

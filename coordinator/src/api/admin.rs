@@ -5,14 +5,14 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, future, stream};
 use serde_json::{Value, json};
 use skein_proto::v1::{self, admin_server};
 use skein_shared::channels::{self, Channels, Post};
 use skein_shared::id::{Kind, Name, parse_uuid};
 use skein_shared::pool::{Rules, Source, Target, TaskSpec};
 use skein_shared::{Code, Refusal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -114,14 +114,15 @@ impl Admin {
         &self,
         request: &Request<T>,
         room: usize,
-        answering: impl FnOnce(mpsc::Sender<Result<M, Refusal>>) -> A,
+        answering: impl FnOnce(mpsc::Sender<M>) -> A,
     ) -> Result<Answers<M>, Status>
     where
         M: Send + 'static,
-        A: Future<Output = ()> + Send + 'static,
+        A: Future<Output = Result<(), Refusal>> + Send + 'static,
     {
         let (listener, answers) = mpsc::channel(room);
-        let answering = answering(listener.clone());
+        let (tell, told) = oneshot::channel();
+        let answering = answering(listener);
         let credential = bearer::identify(request.metadata(), &self.access).await;
         let credential = credential.map_err(|refusal| bearer::status(&refusal))?;
         let (access, stop) = (self.access.clone(), self.stop.clone());
@@ -129,12 +130,12 @@ impl Admin {
         let taken = CancellationToken::new();
         let until_taken = taken.clone().drop_guard();
         tokio::spawn(async move {
-            // Its place is kept from the beginning: the answers may fill all others.
-            let Ok(last_word) = listener.reserve_owned().await else { return };
-            tokio::select! {
-                () = answering => drop(last_word),
-                ended = access.end_of(&credential) => drop(last_word.send(Err(ended))),
-            }
+            let ended = tokio::select! {
+                ended = answering => ended,
+                ended = access.end_of(&credential) => Err(ended),
+            };
+            // Behind all answers, for which its listener has no room perhaps.
+            let _ = tell.send(ended);
             let Some(cut) = cut else { return };
             let too_late = async {
                 stop.cancelled().await;
@@ -145,9 +146,10 @@ impl Admin {
                 () = too_late => cut.now(),
             }
         });
-        let answers = ReceiverStream::new(answers).map(move |answer| {
+        let end = async move { told.await.ok()?.err().map(|refusal| Err(bearer::status(&refusal))) };
+        let end = stream::once(end).filter_map(future::ready);
+        let answers = ReceiverStream::new(answers).map(Ok).chain(end).inspect(move |_| {
             let _until_taken = &until_taken;
-            answer.map_err(|refusal| bearer::status(&refusal))
         });
         Ok(Box::pin(answers))
     }

@@ -11,8 +11,6 @@ use crate::projection::{self, Projection, ProjectionError};
 
 const PAGE: usize = 500;
 
-type Listener = mpsc::Sender<Result<Event, Refusal>>;
-
 pub(super) struct Feed {
     pub(super) entities: Entities,
     /// Of all swarms if `None`.
@@ -23,18 +21,11 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Sends until the end of the events, or with `follow` until the listener goes away. Where it ends before, that is
-    /// said at the end, for which one place of the listener is kept: it needs two at least.
-    pub(super) async fn run(mut self, listener: Listener) {
-        let Ok(last_word) = listener.clone().reserve_owned().await else { return };
-        if let Err(refusal) = self.send(&listener).await {
-            last_word.send(Err(refusal));
-        }
-    }
-
+    /// Sends until the end of the events, or with `follow` until the listener goes away.
+    ///
     /// # Errors
-    /// Why it ends before its end.
-    async fn send(&mut self, listener: &Listener) -> Result<(), Refusal> {
+    /// Why it ends before that, as when the node stops.
+    pub(super) async fn run(mut self, listener: mpsc::Sender<Event>) -> Result<(), Refusal> {
         let projection = self.entities.shared().projection.clone();
         self.require_reached(&projection).await?;
         let mut commits = projection.commits();
@@ -49,7 +40,7 @@ impl Feed {
             for event in page.events {
                 let position = event.position;
                 // The listener may not read, and the node does not wait for that.
-                match self.stop.run_until_cancelled(listener.send(Ok(wire(event)))).await {
+                match self.stop.run_until_cancelled(listener.send(wire(event))).await {
                     Some(Ok(())) => self.after = position,
                     Some(Err(_)) => return Ok(()),
                     None => return Err(self.stopping()),
@@ -190,7 +181,7 @@ mod tests {
         take(&node.entities, 1).await;
         let stop = CancellationToken::new();
         let (listener, mut once) = mpsc::channel(8);
-        feed(&node, false, &stop).run(listener).await;
+        feed(&node, false, &stop).run(listener).await.unwrap();
         assert!(once.recv().await.is_some(), "what was acknowledged is there at once");
 
         let (listener, mut events) = mpsc::channel(8);
@@ -198,23 +189,17 @@ mod tests {
         let mut last = 0;
         for number in 2..6 {
             let event = tokio::time::timeout(Duration::from_secs(60), events.recv()).await.unwrap();
-            let event = event.unwrap().unwrap();
+            let event = event.unwrap();
             assert!(event.position > last);
             last = event.position;
             // There is nothing more now, so only the commit can make the next one come.
             take(&node.entities, number).await;
         }
         stop.cancel();
-        following.await.unwrap();
         // It has not heard all that there is, and knows from where on to ask again.
-        let mut told = Vec::new();
-        while let Some(next) = events.recv().await {
-            told.push(next);
-        }
-        let stopped = told.pop().unwrap().unwrap_err();
+        let stopped = following.await.unwrap().unwrap_err();
         assert_eq!(stopped.code, Code::Unavailable);
         assert!(stopped.message.contains("--after "), "{stopped}");
-        assert!(told.iter().all(Result::is_ok), "{told:?}");
     }
 
     #[tokio::test]
@@ -223,10 +208,9 @@ mod tests {
         take(&node.entities, 1).await;
         let newest = node.entities.shared().projection.position().await.unwrap();
         for (after, refused) in [(newest, false), (newest + 1, true)] {
-            let (listener, mut events) = mpsc::channel(8);
+            let (listener, _events) = mpsc::channel(8);
             let (entities, swarm, stop) = (node.entities.clone(), Some(swarm()), CancellationToken::new());
-            Feed { entities, swarm, after, follow: false, stop }.run(listener).await;
-            let told = events.recv().await.and_then(Result::err);
+            let told = Feed { entities, swarm, after, follow: false, stop }.run(listener).await.err();
             assert_eq!(told.map(|refusal| refusal.code), refused.then_some(Code::InvalidArgument));
         }
     }
@@ -237,15 +221,15 @@ mod tests {
         for number in 1..4 {
             take(&node.entities, number).await;
         }
-        let (listener, mut events) = mpsc::channel(2);
+        let (listener, mut events) = mpsc::channel(1);
         let following = tokio::spawn(feed(&node, true, &stop).run(listener));
         while events.is_empty() {
             tokio::task::yield_now().await;
         }
         stop.cancel();
-        tokio::time::timeout(Duration::from_secs(60), following).await.unwrap().unwrap();
-        let last = events.recv().await.unwrap().unwrap().position;
-        let stopped = events.recv().await.unwrap().unwrap_err();
+        let stopped = tokio::time::timeout(Duration::from_secs(60), following).await.unwrap();
+        let stopped = stopped.unwrap().unwrap_err();
+        let last = events.recv().await.unwrap().position;
         assert!(stopped.message.ends_with(&format!("--after {last}")), "{stopped}");
         assert!(events.recv().await.is_none());
     }

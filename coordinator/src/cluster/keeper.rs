@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_shared::limits::RUNNER_LEASE;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -20,18 +19,12 @@ use crate::store::redis::shard::Shard;
 /// How often the leases are looked at when nobody says that one is free.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The longest sleep that an entity in memory may see as a leap of its time: a part of the time for which the most short-lived
-/// sign of life holds.
-const LEAP: Duration = Duration::from_secs(RUNNER_LEASE.as_secs() / 3);
-
 pub(super) struct Keeper {
     cluster: Arc<Cluster>,
     steward: Steward,
     twins: Twins,
     /// The life of the store has ended, which is told once, however long the next one is waited for.
     is_orphaned: bool,
-    /// For how long the machine had slept when the clock last made up for it.
-    slept: Duration,
 }
 
 /// Why a round was broken off.
@@ -50,8 +43,7 @@ impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
         let now = cluster.store.held().now();
         let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, now);
-        let slept = cluster.store.held().slept();
-        Self { cluster, steward, twins: Twins::default(), is_orphaned: false, slept }
+        Self { cluster, steward, twins: Twins::default(), is_orphaned: false }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Twin> {
@@ -210,16 +202,10 @@ impl Keeper {
     }
 
     /// Makes up for the time in which the machine has slept. What has lapsed by that goes first, and what is taken comes
-    /// after it: an entity that sees its time leap would end whatever gave it no sign of life meanwhile. So all goes where
-    /// leases outlast a leap that signs of life do not. What is still decided in a shard that has gone is not written.
-    fn catch_up(&mut self) {
+    /// after it: an entity that sees its time leap would end whatever gave it no sign of life meanwhile. What is still
+    /// decided in a shard that has gone is not written.
+    fn catch_up(&self) {
         self.lapse();
-        let slept = self.cluster.store.held().slept();
-        if slept.saturating_sub(self.slept) > LEAP {
-            warn!("the machine has slept; everything is loaded anew");
-            self.forget();
-        }
-        self.slept = slept;
         if let Some(tenants) = self.cluster.tenants.get() {
             tenants.catch_up();
         }
@@ -234,7 +220,10 @@ impl Keeper {
         if let Some(tenants) = self.cluster.tenants.get() {
             tenants.forget(&lapsed);
         }
-        warn!(shards = lapsed.len(), "leases could not be renewed in time; their entities leave this node");
+        warn!(
+            shards = lapsed.len(),
+            "leases could not be renewed in time, or the machine slept; their entities leave this node"
+        );
     }
 
     async fn give_up(&mut self) {

@@ -48,7 +48,8 @@ pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigErro
 fn check_addresses(listen: &Listen) -> Result<(), ConfigError> {
     if let Some(url) = listen.public_url.as_deref().filter(|url| base(url).is_none()) {
         return Err(ConfigError(format!(
-            "`listen.public_url` is `{url}`, which is no address of a server; write it with its scheme, such as https://skein.example.com"
+            "`listen.public_url` is `{url}`, which is no address of a server; write it with its scheme, such as \
+             https://skein.example.com"
         )));
     }
     match listen.runner_url.as_deref().filter(|url| !is_door(url)) {

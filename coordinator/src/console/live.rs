@@ -101,19 +101,20 @@ impl Following {
         let runs = service.runs(&who, of, None).await?;
         let stop = self.console.stop.clone();
         let logs = Logs { service, who, runs, lines: LINES, grep: None, follow: true, stop };
-        let (parts, mut read) = mpsc::channel(2);
+        let (parts, mut read) = mpsc::channel(1);
         let reading = tokio::spawn(logs.run(parts));
         while let Some(part) = read.recv().await {
             if !self.visitor.still(&self.console).await {
-                break;
+                reading.abort();
+                return Ok(());
             }
-            let part = part?;
             let data = json!({ "lines": part.lines, "note": part.note }).to_string();
             if listener.send(Event::default().event("lines").data(data)).await.is_err() {
-                break;
+                reading.abort();
+                return Ok(());
             }
         }
-        reading.abort();
-        Ok(())
+        // One that has failed has said so in the log.
+        reading.await.unwrap_or(Ok(()))
     }
 }

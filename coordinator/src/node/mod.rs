@@ -2,8 +2,8 @@
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
 //! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `leftovers` reads
-//! requests to their end, `keepalive` notices clients that are gone; `addresses` tells others where they reach it, `endpoint`
-//! the command line where the listeners are.
+//! requests to their end, `keepalive` notices clients that are gone; `addresses` tells others where they reach it,
+//! `endpoint` the command line where the listeners are.
 
 mod addresses;
 mod alone;

@@ -119,11 +119,8 @@ async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) ->
             fates.push(Fate::Delivered);
             continue;
         }
-        let told = workspace.tell(note).await;
-        let is_to_come_again =
-            told.as_ref().is_err_and(|problem| problem.is_passing() || problem.may_be_mended());
-        fates.push(came_of(world, swarm, entry, told));
-        if is_to_come_again {
+        fates.push(came_of(world, swarm, entry, workspace.tell(note).await));
+        if fates.last() == Some(&Fate::Later) {
             break;
         }
     }

@@ -22,7 +22,7 @@ const LOOKS: u32 = 50;
 /// Most lines of one answer.
 pub const PAGE: u32 = 2000;
 
-type Listener = mpsc::Sender<Result<Part, Refusal>>;
+type Listener = mpsc::Sender<Part>;
 
 /// Lines of a run, or something that is said of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +49,11 @@ pub struct Logs {
 struct Gone;
 
 impl Logs {
-    /// Sends the last lines of each run; with `follow` it goes on with the last run until that has ended. Where the node
-    /// stops before, that is said at the end, for which one place of the listener is kept: it needs two at least.
-    pub async fn run(self, listener: Listener) {
-        let Ok(last_word) = listener.clone().reserve_owned().await else { return };
+    /// Sends the last lines of each run; with `follow` it goes on with the last run until that has ended.
+    ///
+    /// # Errors
+    /// `unavailable` where the node stops before that.
+    pub async fn run(self, listener: Listener) -> Result<(), Refusal> {
         let stop = self.stop.clone();
         let sending = async {
             let last = self.runs.len().saturating_sub(1);
@@ -64,11 +65,11 @@ impl Logs {
         };
         tokio::select! {
             biased;
-            () = sending => {}
-            () = listener.closed() => {}
+            () = sending => Ok(()),
+            () = listener.closed() => Ok(()),
             () = stop.cancelled() => {
                 let problem = "this coordinator is stopping, and what comes after this was not sent; call again";
-                last_word.send(Err(Refusal::new(Code::Unavailable, problem)));
+                Err(Refusal::new(Code::Unavailable, problem))
             }
         }
     }
@@ -144,7 +145,7 @@ impl Logs {
 
 async fn say(run: &Run, lines: Vec<String>, note: String, listener: &Listener) -> Result<(), Gone> {
     let part = Part { instance: run.instance.clone(), lines, note };
-    listener.send(Ok(part)).await.map_err(|_| Gone)
+    listener.send(part).await.map_err(|_| Gone)
 }
 
 #[cfg(test)]
@@ -171,15 +172,15 @@ mod tests {
             follow: false,
             stop: stop.clone(),
         };
-        let (listener, mut parts) = mpsc::channel(2);
+        let (listener, mut parts) = mpsc::channel(1);
         let following = tokio::spawn(logs.run(listener));
         while parts.is_empty() {
             tokio::task::yield_now().await;
         }
         stop.cancel();
-        tokio::time::timeout(Duration::from_secs(60), following).await.unwrap().unwrap();
-        assert!(parts.recv().await.unwrap().is_ok());
-        assert_eq!(parts.recv().await.unwrap().unwrap_err().code, Code::Unavailable);
+        let stopped = tokio::time::timeout(Duration::from_secs(60), following).await.unwrap();
+        assert_eq!(stopped.unwrap().unwrap_err().code, Code::Unavailable);
+        assert!(parts.recv().await.is_some());
         assert!(parts.recv().await.is_none());
     }
 }

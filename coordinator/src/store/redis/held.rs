@@ -1,15 +1,20 @@
 //! The shards that this process holds, each with the fence of its lease and the moment from which on it must no longer
 //! rely on it.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use skein_shared::limits::RUNNER_LEASE;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::shard::{SHARDS, Shard};
 use crate::sleep::Sleep;
 use crate::store::Fence;
+
+/// The longest sleep that an entity in memory may see as a leap of its time: a part of the time for which the sign of life
+/// holds that comes most often.
+const LEAP: Duration = Duration::from_secs(RUNNER_LEASE.as_secs() / 3);
 
 /// What is held. The keeper of the leases changes it; whoever decides for an entity asks it.
 pub struct Held {
@@ -18,6 +23,8 @@ pub struct Held {
     changes: watch::Sender<u64>,
     /// Leases end meanwhile.
     sleep: Sleep,
+    /// How much of the sleep was looked at when it was last asked what has lapsed.
+    slept: Mutex<Duration>,
 }
 
 /// The same, by a clock that is told.
@@ -123,18 +130,13 @@ impl Default for Held {
 impl Held {
     /// On a machine that sleeps so.
     fn on(sleep: Sleep) -> Self {
-        Self { slots: RwLock::default(), changes: watch::Sender::new(0), sleep }
+        Self { slots: RwLock::default(), changes: watch::Sender::new(0), sleep, slept: Mutex::default() }
     }
 
     /// The time by which leases are relied on: the monotonic one, with the sleep of the machine, which that leaves out. It
     /// may go back by less than a millisecond.
     pub fn now(&self) -> Instant {
         Instant::now() + self.sleep.total()
-    }
-
-    /// For how long the machine has slept since this was made.
-    pub fn slept(&self) -> Duration {
-        self.sleep.total()
     }
 
     /// Like [`Slots::fence`]. This looks at the clock itself, so a process that was frozen past its lease, or whose machine
@@ -171,9 +173,19 @@ impl Held {
         self.tell();
     }
 
-    /// Like [`Slots::lapse`].
+    /// Like [`Slots::lapse`]; and all that are held, where the machine has slept for longer since the last time than an
+    /// entity in memory may see its time leap, though its lease is longer still.
     pub fn lapse(&self) -> Vec<Shard> {
-        let lapsed = self.write().lapse(self.now());
+        let slept = self.sleep.total();
+        let before =
+            std::mem::replace(&mut *self.slept.lock().unwrap_or_else(PoisonError::into_inner), slept);
+        let lapsed = if slept.saturating_sub(before) > LEAP {
+            let all: Vec<Shard> = self.all().into_iter().map(|(shard, _)| shard).collect();
+            self.write().lose(&all);
+            all
+        } else {
+            self.write().lapse(self.now())
+        };
         if !lapsed.is_empty() {
             self.tell();
         }
@@ -252,6 +264,21 @@ mod tests {
         assert_eq!((held.fence(shard), held.lapse()), (Fence::NONE, vec![shard]));
         held.take(shard, fence, Some(asked + Duration::from_secs(15)));
         assert_eq!(held.fence(shard), Fence::NONE);
+    }
+
+    /// Its time would leap over the signs of life that were missed meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn no_entity_sees_a_long_sleep_though_its_lease_outlasts_it() {
+        let (sleep, slept) = told();
+        let (held, shard) = (Held::on(sleep), Shard::all().next().unwrap());
+        let fence = Fence { epoch: Epoch(5), nonce: 7 };
+        held.take(shard, fence, Some(held.now() + Duration::from_secs(3600)));
+        slept.store(LEAP.as_secs(), Ordering::Relaxed);
+        assert_eq!((held.lapse(), held.fence(shard)), (Vec::new(), fence));
+        slept.store(LEAP.as_secs() * 2 + 1, Ordering::Relaxed);
+        assert_eq!((held.lapse(), held.fence(shard)), (vec![shard], Fence::NONE));
+        held.take(shard, fence, Some(held.now() + Duration::from_secs(3600)));
+        assert_eq!((held.lapse(), held.fence(shard)), (Vec::new(), fence), "it has slept once");
     }
 
     #[test]

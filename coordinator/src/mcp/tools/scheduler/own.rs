@@ -19,7 +19,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .idempotent()
             .about(
                 "Set the result that your caller gets when you end.",
-                "The last value wins. It is delivered when the run ends successfully. At most 16 MiB are taken, in a request of 20 MiB as JSON.",
+                "The last value wins. It is delivered when the run ends successfully. At most 16 MiB are taken, in a request of \
+                 20 MiB as JSON.",
             )
             .found_by("answer result reply caller output")
             .known_as(&["al-return"])

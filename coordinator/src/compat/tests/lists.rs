@@ -1,0 +1,53 @@
+//! Lists that are behind, and lists that are long.
+
+use super::*;
+use crate::entity::tests::lists::arriving;
+
+#[tokio::test]
+async fn a_list_that_may_be_old_is_refused_for_now() {
+    let bed = Bed::swarm().await;
+    let (worker, none) = (Some(WORKER), Value::Null);
+    let task = bed.task(json!({ "task": "write it down", "agentId": WORKER })).await;
+    assert_eq!(bed.poll(WORKER).await["taskId"], json!(task));
+    let hold = arriving(&bed.node, "coder-1").await;
+    bed.is(200, "POST", &format!("/api/tasks/{task}/pause"), worker, none.clone()).await;
+    tokio::time::pause();
+    for path in [
+        "/api/paused-tasks",
+        "/cancelled-tasks",
+        "/api/tasks",
+        &format!("/api/tasks/{task}"),
+        "/api/active-sessions",
+        "/api/agents",
+        "/api/stats",
+        "/api/concurrent-context",
+    ] {
+        let answer = bed.is(503, "GET", path, worker, none.clone()).await;
+        assert_eq!(answer["code"], "unavailable", "{path}: {answer}");
+        assert!(answer["error"].is_string() && answer["retryAfterMs"].is_number(), "{path}: {answer}");
+    }
+    let me = bed.is(200, "GET", "/me", worker, none.clone()).await;
+    assert_eq!(me["capacity"]["current"], 0, "what the pool itself knows is told: {me}");
+    tokio::time::resume();
+    drop(hold);
+    let kept = bed.is(200, "GET", "/api/paused-tasks", worker, none).await;
+    assert_eq!(kept["tasks"][0]["id"], json!(task));
+}
+
+#[tokio::test]
+async fn a_list_of_tasks_goes_on_behind_the_first_thousand() {
+    let bed = Bed::swarm().await;
+    let make = |number: usize| bed.task(json!({ "task": format!("task {number}"), "tags": ["many"] }));
+    // Nobody has more than some hundred calls under way.
+    for some in (0..1003).collect::<Vec<_>>().chunks(100) {
+        futures::future::join_all(some.iter().map(|number| make(*number))).await;
+    }
+    bed.task(json!({ "task": "a sign of life", "tags": ["heartbeat"] })).await;
+    bed.task(json!({ "task": "another", "taskType": "heartbeat" })).await;
+    let page = bed.is(200, "GET", "/api/tasks?offset=1001&limit=5", None, Value::Null).await;
+    assert_eq!((&page["total"], page["tasks"].as_array().unwrap().len()), (&json!(1003), 2));
+    let all = bed.is(200, "GET", "/api/tasks?includeHeartbeat=true&limit=0", None, Value::Null).await;
+    assert_eq!((&all["total"], &all["tasks"]), (&json!(1005), &json!([])));
+    let found = bed.is(200, "GET", "/api/tasks?search=task%20100&limit=2", None, Value::Null).await;
+    assert_eq!((&found["total"], found["tasks"].as_array().unwrap().len()), (&json!(4), 2));
+}

@@ -197,9 +197,10 @@ async fn an_endpoint_that_fails_holds_nothing_up() -> Result<()> {
     let swarm = swarm.restarted(None).await?;
     endpoint.until_asked("automobile", 2).await;
     ensure!(ids(&search(&swarm.anna.0, "petrol").await?) == [&taught["memoryId"]]);
+    // Whether an endpoint fails is known once it was asked twice.
+    swarm.up.has_logged("learnings wait for their vectors").await?;
     endpoint.trouble(Trouble::None);
     meant(&swarm.anna.0, "fuel for a car").await?;
-    swarm.up.has_logged("learnings wait for their vectors").await?;
     nowhere(&swarm.up)
 }
 

@@ -17,6 +17,10 @@ pub enum Error {
         "another runner uses the data folder {}; give this one a folder of its own with --data", .0.display()
     )]
     InUse(PathBuf),
+    #[error(
+        "another runner uses the work folder {}; give this one a folder of its own with --work, or as `work` under `[runner]` if a node has it", .0.display()
+    )]
+    WorkInUse(PathBuf),
     #[error("the runner's ledger failed: {0}; check that its disk is healthy and not full")]
     Ledger(#[from] rusqlite::Error),
     #[error("the coordinator refused this runner ({code}): {message}")]
@@ -36,7 +40,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Config { .. } | Self::Definition { .. } => Code::InvalidArgument,
-            Self::InUse(_) => Code::WrongState,
+            Self::InUse(_) | Self::WorkInUse(_) => Code::WrongState,
             Self::Refused { code, .. } => {
                 Code::ALL.iter().copied().find(|known| known.as_str() == code).unwrap_or(Code::Forbidden)
             }

@@ -203,7 +203,7 @@ fn dialect(at: usize, text: &str, seed: &str) -> Result<String, String> {
     Ok(if text == "?" { "*".to_owned() } else { text })
 }
 
-/// Replaces the names of months and days by their numbers. A range up to Sunday ends at 7.
+/// Replaces the names of months and days by their numbers. A range up to Sunday ends at 7, unless it begins there, too.
 fn named(at: usize, part: &str) -> Result<String, String> {
     let (names, first): (&[&str], usize) = match at {
         MONTH => (&MONTHS, 1),
@@ -212,7 +212,7 @@ fn named(at: usize, part: &str) -> Result<String, String> {
     };
     let mut number = part.to_owned();
     if at == DAY_OF_WEEK {
-        number = number.replace("-SUN", "-7");
+        number = number.replace("SUN-SUN", "0-0").replace("-SUN", "-7");
     }
     for (position, name) in names.iter().enumerate() {
         number = number.replace(name, &(position + first).to_string());
@@ -279,6 +279,7 @@ mod tests {
             ("*/5 * * * * *", "2026-11-21T10:00:05.000Z"),
             ("0 9 * * MON-FRI", "2026-11-23T09:00:00.000Z"),
             ("0 9 * * fri-sun", "2026-11-22T09:00:00.000Z"),
+            ("0 12 * * sun-sun", "2026-11-22T12:00:00.000Z"),
             ("0 0 1 JAN *", "2027-01-01T00:00:00.000Z"),
             ("0 0 L * *", "2026-11-30T00:00:00.000Z"),
             ("0 0 * * 5L", "2026-11-27T00:00:00.000Z"),

@@ -88,8 +88,8 @@ pub trait Entity: Sized + Send + 'static {
         false
     }
 
-    /// The command that the host sends when the timer is due. It must decide everything that is due
-    /// at `ctx.now`, or move [`Entity::next_wake`] on.
+    /// The command that the host sends when the timer is due, a variant of its own. It must decide everything that is
+    /// due at `ctx.now`, or move [`Entity::next_wake`] on.
     fn tick() -> Self::Command;
 
     /// Names what an event is about (a task's, lock's, call's … id), so that logs can be read by subject.

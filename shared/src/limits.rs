@@ -40,10 +40,13 @@ pub const TASK_GENERATIONS: u32 = 3;
 pub const TASK_GENERATIONS_MAX: u32 = 10;
 /// A started task without a report for this long is put before the lead, though its agent lives.
 pub const TASK_STALL: Duration = Duration::from_secs(30 * 60);
-/// Work of the pool that could be claimed for this long, and that nobody took, is an alarm.
+/// Work of the pool that could be claimed for this long, and that nobody took, is an alarm; so is work of an agent that did
+/// nothing meanwhile.
 pub const TASK_UNCLAIMED: Duration = Duration::from_secs(30 * 60);
 /// Most words for one task that its agent has not had yet.
 pub const STEERING: usize = 20;
+/// Longest reason for which a task is cancelled or an offer rejected, characters.
+pub const REASON: usize = 4000;
 /// How long `poll-task` waits for work (spec: Agent Swarm 3.4).
 pub const POLL: Duration = Duration::from_secs(60);
 /// An offer that nobody answered returns to the pool.

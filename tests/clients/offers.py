@@ -54,9 +54,11 @@ async def changes(lead, uri, told, make):
         await make()
         return await asyncio.wait_for(told.get(), 60)
     async with lead.listen(resource_subscriptions=[uri]) as changed:
+        events = aiter(changed)
+        # It begins with one, for what has changed before the first look.
+        await asyncio.wait_for(anext(events), 60)
         await make()
-        async for event in changed:
-            return event
+        return await asyncio.wait_for(anext(events), 60)
 
 
 async def main():

@@ -250,16 +250,20 @@ async fn a_mention_reaches_the_lead_and_the_work_is_answered_in_its_thread_once(
     let (message, cursor) = next_letter(&lead, &cursor).await?;
     slack.until(|slack| slack.is_acknowledged(&envelope)).await;
     ensure!(message["content"] == "fix the door" && message["slackThreadTs"] == ts.as_str(), "{message}");
+    let posts = slack.until_posted("C1", 1).await;
+    ensure!(texts(&posts) == ["*lea* has this in its inbox."], "{posts:?}");
+    ensure!(posts[0]["thread_ts"] == ts.as_str(), "{posts:?}");
 
     let answer = json!({"inboxMessageId": message["id"], "message": "wim will do it"});
     ensure!(lead.call("slack-reply", answer).await?["success"] == true);
-    ensure!(slack.until_posted("C1", 1).await[0]["thread_ts"] == ts.as_str());
+    ensure!(slack.until_posted("C1", 2).await[1]["thread_ts"] == ts.as_str());
 
     // What is said next in the thread goes to whoever had it, without a mention.
     let more = slack.says("C1", "U1", "today, please", Some(&ts));
     slack.sends("events_api", &event("Ev2", "C1", &more, Some(&ts), "today, please"));
     let (message, _) = next_letter(&lead, &cursor).await?;
-    ensure!(message["content"] == "today, please", "{message}");
+    let content = message["content"].as_str().unwrap_or_default();
+    ensure!(content.starts_with("today, please\n\n(Said in a thread: slack-read"), "{message}");
     let wim = worker.call("my-agent-info", json!({})).await?["agentId"].clone();
     let delegated =
         lead.call("inbox-delegate", json!({"inboxMessageId": message["id"], "agentId": wim})).await?;
@@ -269,19 +273,19 @@ async fn a_mention_reaches_the_lead_and_the_work_is_answered_in_its_thread_once(
     let polled = worker.call("poll-task", json!({})).await?;
     let task = polled["task"]["id"].clone();
     ensure!(task.is_string(), "{polled}");
-    slack.until_posted("C1", 2).await;
+    slack.until_posted("C1", 3).await;
     slack.trouble("chat.postMessage", Trouble::AnswerLost);
     let done = json!({"taskId": task, "status": "completed", "output": "The **door** is fixed."});
     ensure!(worker.call("store-progress", done).await?["success"] == true);
-    slack.until_posted("C1", 3).await;
+    slack.until_posted("C1", 4).await;
     let up = Up::start_in(up.kill().await?, &["--no-runner"]).await?;
     let again = slack.says("C1", "U1", "swarm#all thank you", Some(&ts));
     slack.sends("events_api", &event("Ev3", "C1", &again, Some(&ts), "swarm#all thank you"));
-    let posts = slack.until_posted("C1", 4).await;
+    let posts = slack.until_posted("C1", 5).await;
     let told: Vec<&str> = texts(&posts);
-    ensure!(told[0] == "wim will do it" && told[1].starts_with("*wim*"), "{told:?}");
-    ensure!(told[2] == "The *door* is fixed." && told[3].starts_with("*wim* has it"), "{told:?}");
-    ensure!(posts[2]["username"] == "wim" && posts[2]["thread_ts"] == ts.as_str(), "{posts:?}");
+    ensure!(told[1] == "wim will do it" && told[2].starts_with("*wim*"), "{told:?}");
+    ensure!(told[3] == "The *door* is fixed." && told[4].starts_with("*wim* has it"), "{told:?}");
+    ensure!(posts[3]["username"] == "wim" && posts[3]["thread_ts"] == ts.as_str(), "{posts:?}");
     let log = up.log()?;
     ensure!(!log.contains(BOT) && !log.contains(APP), "a token stands in the log:\n{log}");
     Ok(())
@@ -296,6 +300,7 @@ async fn what_slack_refuses_until_an_operator_has_mended_it_is_told_then() -> Re
     let ts = slack.says("C1", "U1", "<@UBOT> fix the door", None);
     slack.sends("events_api", &event("Ev1", "C1", &ts, None, "<@UBOT> fix the door"));
     let (message, _) = next_letter(&lead, &cursor).await?;
+    slack.until_posted("C1", 1).await;
     for word in ["token_revoked", "missing_scope", "message_limit_exceeded"] {
         slack.trouble("chat.postMessage", Trouble::Refused(word));
     }
@@ -305,8 +310,8 @@ async fn what_slack_refuses_until_an_operator_has_mended_it_is_told_then() -> Re
     ensure!(delegated["success"] == true, "{delegated}");
     let polled = worker.call("poll-task", json!({})).await?;
     ensure!(polled["task"]["id"].is_string(), "{polled}");
-    let posts = slack.until_posted("C1", 1).await;
-    ensure!(texts(&posts)[0].starts_with("*wim*") && posts[0]["thread_ts"] == ts.as_str(), "{posts:?}");
+    let posts = slack.until_posted("C1", 2).await;
+    ensure!(texts(&posts)[1].starts_with("*wim*") && posts[1]["thread_ts"] == ts.as_str(), "{posts:?}");
     up.has_logged("what people are to be told in Slack waits").await?;
     let log = up.log()?;
     ensure!(log.contains("token_revoked") && !log.contains("became a dead letter"), "{log}");

@@ -76,6 +76,8 @@ pub struct Origin {
     pub rights: Rights,
     /// What its instance is called by, when it goes on as that of another token.
     pub family: Option<Uuid>,
+    /// The instance that it goes on as, where the family does not name it.
+    pub goes_on_as: Option<InstanceId>,
     /// The first of those that it continues, where the family does not name it.
     pub first: Option<Uuid>,
     /// The client that asked for it.
@@ -126,6 +128,9 @@ struct Wire {
     scope: Option<Rights>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     family: Option<Uuid>,
+    /// Unlike `instance` it is none of a runner's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    goes_on_as: Option<InstanceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,6 +234,7 @@ impl Keys {
             instance: claims.instance,
             scope: narrowed.then_some(origin.rights.and(Rights::of(claims.role))),
             family: origin.family,
+            goes_on_as: origin.goes_on_as,
             first: origin.first,
             client_id: origin.client,
             renewable: origin.renewable.map(|until| until.millis() / 1000),
@@ -304,7 +310,7 @@ impl From<Wire> for Credential {
             swarm: claims.swarm,
             agent: claims.sub,
             agent_name: claims.name,
-            instance: claims.instance.unwrap_or_else(own),
+            instance: claims.instance.or(claims.goes_on_as).unwrap_or_else(own),
             managed,
             role: claims.role,
             rights: claims.scope.unwrap_or_default(),

@@ -23,7 +23,8 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
         Role::Operator => compat.shared.agent(derived(asked.request, "agent"))?,
         _ => asked.who.clone(),
     };
-    let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64).map(|most| most as u32);
+    let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64);
+    let max_tasks = max_tasks.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
     if asked.service.me(&who).await?.is_some() {
         let refreshing = async {
             asked.service.come_back(&who, derived(asked.request, "back")).await?;

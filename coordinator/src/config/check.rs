@@ -27,6 +27,7 @@ const LEASE: Duration = Duration::from_secs(2);
 pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     check_compat(config)?;
     check_addresses(&config.listen)?;
+    check_domain(&config.listen.services_domain)?;
     check_sources(&mut config.ingress.source, folder)?;
     check_workspaces(&mut config.slack.workspace, folder)?;
     let secrets = &mut config.secrets;
@@ -59,6 +60,20 @@ fn check_addresses(listen: &Listen) -> Result<(), ConfigError> {
              without a path, such as http://10.0.0.5:7701"
         ))),
     }
+}
+
+/// Agents' ids are put before it, and others are sent there.
+fn check_domain(name: &str) -> Result<(), ConfigError> {
+    let is_letter = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-';
+    let is_plain = name.split('.').all(|part| !part.is_empty() && part.bytes().all(is_letter));
+    // A name that ends as an address does is none.
+    if is_plain && Url::parse(&format!("https://agent.{name}")).is_ok() {
+        return Ok(());
+    }
+    Err(ConfigError(format!(
+        "`listen.services_domain` (SWARM_URL) is `{name}`, below which no agent can have a name; write the name of a host \
+         alone, such as swarm.example.com"
+    )))
 }
 
 fn is_door(url: &str) -> bool {

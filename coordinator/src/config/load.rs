@@ -64,9 +64,11 @@ pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     }
     figment = figment.merge(environment());
     // As Agent Swarm calls them. Not by the provider above: it would take digits for a number.
-    for (variable, key) in
-        [("SECRETS_ENCRYPTION_KEY", "secrets.key"), ("SECRETS_ENCRYPTION_KEY_FILE", "secrets.key_file")]
-    {
+    for (variable, key) in [
+        ("SECRETS_ENCRYPTION_KEY", "secrets.key"),
+        ("SECRETS_ENCRYPTION_KEY_FILE", "secrets.key_file"),
+        ("SWARM_URL", "listen.services_domain"),
+    ] {
         if let Some(value) = std::env::var(variable).ok().filter(|value| !value.is_empty()) {
             figment = figment.merge((key, value));
         }
@@ -212,6 +214,11 @@ mod tests {
         for bad in ["http://10.0.0.1:7701/skein", "https://10.0.0.1:7701"] {
             let error = address("runner_url", bad).unwrap_err().to_string();
             assert!(error.contains("http, and without a path"), "{bad}: {error}");
+        }
+        address("services_domain", "swarm.example.com").unwrap();
+        for bad in ["", "https://a.example", "a.example:80", "a.example/x", "a@b", "a..b", ".", "10.0.0.1"] {
+            let error = address("services_domain", bad).unwrap_err().to_string();
+            assert!(error.contains("`listen.services_domain`") && error.contains("alone"), "{bad}: {error}");
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Listen {
     pub public_url: Option<String>,
     /// The URL under which runners reach `grpc`, when that is not its own address.
     pub runner_url: Option<String>,
+    /// The name below which the services of agents are reached. The variable `SWARM_URL` sets it, too.
+    pub services_domain: String,
 }
 
 impl Default for Listen {
@@ -67,6 +69,7 @@ impl Default for Listen {
             ingress: local(7702),
             public_url: None,
             runner_url: None,
+            services_domain: "localhost".to_owned(),
         }
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Draft {
     pub(super) topics: Vec<String>,
     /// Roughly how long all of it is, bytes.
     pub(super) weight: usize,
+    /// A tick is among the commands: what was due has been decided.
+    pub(super) ticked: bool,
 }
 
 impl Default for Draft {
@@ -42,6 +44,7 @@ impl Default for Draft {
             timer: TimerChange::Keep,
             topics: Vec::new(),
             weight: 0,
+            ticked: false,
         }
     }
 }

@@ -226,7 +226,7 @@ impl<E: Entity, T> Desk<E, T> {
                 }
             }
         }
-        draft.timer = self.timer_change(time.for_timers_of(&self.key), draft.is_empty());
+        draft.timer = self.timer_change(time.for_timers_of(&self.key), &draft);
         if draft.is_empty() {
             return Begun::Answers(self.answer_behind(answers));
         }
@@ -318,6 +318,7 @@ impl<E: Entity, T> Desk<E, T> {
                 Refusal::new(Code::Internal, format!("the stored answer cannot be read: {error}"))
             });
         }
+        draft.ticked |= is_tick::<E>(command);
         let mut ctx = Ctx::new(now, wall, self.serving_since, self.fence.epoch, request.id);
         let decision = self.entity.decide(command, &mut ctx)?;
         let records: Vec<EventRecord> = decision.events.iter().map(batch::record::<E>).collect();
@@ -350,11 +351,13 @@ impl<E: Entity, T> Desk<E, T> {
     }
 
     /// The stored timer may be earlier than needed, never later; so most commits leave it alone. `now` is the time by which
-    /// it is due.
-    fn timer_change(&mut self, now: Timestamp, idle: bool) -> TimerChange {
-        let fired = self.timer.is_some_and(|due| due <= now);
-        let change = match (self.entity.next_wake(), self.timer) {
-            (Some(wake), _) if fired && wake <= now && idle => TimerChange::Set(now + AFTER_IDLE_TICK),
+    /// it is due. Where one has fired its tick is on the way, and whatever comes before that must not push it back.
+    fn timer_change(&mut self, now: Timestamp, draft: &Draft) -> TimerChange {
+        let wake = self.entity.next_wake();
+        let is_due = wake.is_some_and(|wake| wake <= now);
+        let fired = self.timer.is_some_and(|due| due <= now) && (draft.ticked || !is_due);
+        let change = match (wake, self.timer) {
+            (Some(_), _) if fired && is_due && draft.is_empty() => TimerChange::Set(now + AFTER_IDLE_TICK),
             (Some(wake), _) if fired => TimerChange::Set(wake.max(now + NEXT_TICK)),
             (None, _) if fired => TimerChange::Clear,
             (Some(wake), Some(stored)) if wake < stored => TimerChange::Set(wake),
@@ -417,6 +420,11 @@ impl<E: Entity, T> Desk<E, T> {
         let refuse = |settled: Settled<E, T>| Settled { outcome: Err(refusal.clone()), ..settled };
         answers.into_iter().map(refuse).collect()
     }
+}
+
+/// Whether it is what decides all that is due: no entity has other commands of that variant.
+fn is_tick<E: Entity>(command: &E::Command) -> bool {
+    std::mem::discriminant(command) == std::mem::discriminant(&E::tick())
 }
 
 /// How long what was decided is, bytes.

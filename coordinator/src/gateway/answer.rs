@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 
-use crate::mcp::result::Reply;
+use crate::mcp::result::{Reply, is_fault};
 
 pub(super) type Answer = Result<Json<Value>, Problem>;
 
@@ -56,6 +56,16 @@ impl From<Refusal> for Problem {
             code => StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };
         Self { retry_after_ms: refusal.retry_after_ms, ..Self::error(status, refusal.message) }
+    }
+}
+
+/// What the service says, as the tools say it.
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> Self {
+        if is_fault(refusal.code) {
+            return No::Fault(refusal.into());
+        }
+        No::Refused(json!({ "reason": refusal.message, "code": refusal.code }))
     }
 }
 

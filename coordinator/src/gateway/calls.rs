@@ -3,6 +3,7 @@
 use axum::extract::{Path, RawQuery, State};
 use http::StatusCode;
 use serde_json::{Value, json};
+use skein_shared::id::parse_uuid;
 
 use super::answer::{Answer, No, Problem};
 use super::door::Asked;
@@ -53,7 +54,8 @@ pub(super) async fn check(
     };
     let mut facts = facts.map_err(|no| no.told(unknown))?;
     if facts.get("value_bytes").is_some() {
-        facts["return_value"] = json!(whole(&gateway, &asked, &id).await.map_err(|no| no.told(unknown))?);
+        let value = whole(&gateway, &asked, &facts["call_id"]).await;
+        facts["return_value"] = json!(value.map_err(|no| no.told(unknown))?);
     }
     let mut told = json!({ "status": facts["status"] });
     for (name, field) in [("returnValue", "return_value"), ("errorMessage", "error_message")] {
@@ -64,18 +66,17 @@ pub(super) async fn check(
     granted(told)
 }
 
-/// A value that is too long for one answer of a tool: a script has no use for its parts.
-async fn whole(gateway: &Gateway, asked: &Asked, call: &str) -> Result<String, No> {
-    let (mut text, mut cursor) = (String::new(), json!(""));
-    loop {
-        let arguments = json!({ "call_id": call, "cursor": cursor, "limit": PART_MAX });
-        let part = gateway.call(asked, "read_call_value", arguments).await?;
-        text += part["text"].as_str().unwrap_or_default();
-        match part.get("cursor") {
-            Some(next) => cursor = next.clone(),
-            None => return Ok(text),
-        }
+/// A value that is too long for one answer of a tool: a script has no use for its parts. Nor do they count as reads of its
+/// agent, for it has asked once, and that was counted.
+async fn whole(gateway: &Gateway, asked: &Asked, call: &Value) -> Result<String, No> {
+    let call = parse_uuid("call_id", call.as_str().unwrap_or_default())?;
+    let (mut text, mut next) = (String::new(), Some(0));
+    while let Some(offset) = next {
+        let part = gateway.service.read_value(&asked.who, call, offset, PART_MAX).await?;
+        text += &part.text;
+        next = part.next;
     }
+    Ok(text)
 }
 
 /// The seconds of `wait=`.

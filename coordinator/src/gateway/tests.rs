@@ -119,6 +119,21 @@ impl Bed {
         self.send(request.body(Body::empty()).unwrap()).await
     }
 
+    /// What the caller of an agent reads that has given this back.
+    async fn given_back(&self, value: &str) -> (u16, Value) {
+        let (_, caller) = self.run("caller").await;
+        self.define("callee").await;
+        let call = json!({ "targetAgent": "callee", "context": "" });
+        let (_, called) = self.post("/calls", &caller, call).await;
+        let found = self.tell("callee", agent::Command::List).await;
+        let agent::Reply::Overview(overview) = found else { panic!("no overview") };
+        let callee = self.token("callee", Role::Worker, Some(overview.instances[0].id.clone()));
+        let (status, told) = self.post("/signals/return", &callee, json!({ "value": value })).await;
+        assert_eq!((status, &told["ok"]), (200, &json!(true)), "{told}");
+        self.post("/signals/exit", &callee, json!({ "code": 0 })).await;
+        self.get(&format!("/calls/{}?wait=5", called["callId"].as_str().unwrap()), &caller).await
+    }
+
     async fn several_locks_each(&self) {
         self.lock_by(Settings { locks_per_holder: 2, ..Settings::default() }).await;
     }
@@ -349,19 +364,18 @@ async fn a_call_goes_from_its_caller_to_its_answer() {
 
 #[tokio::test]
 async fn a_long_value_comes_back_whole() {
-    let bed = Bed::new();
-    let (_, caller) = bed.run("caller").await;
-    bed.define("callee").await;
-    let (_, called) = bed.post("/calls", &caller, json!({ "targetAgent": "callee", "context": "" })).await;
-    let agent::Reply::Overview(overview) = bed.tell("callee", agent::Command::List).await else { panic!() };
-    let callee = bed.token("callee", Role::Worker, Some(overview.instances[0].id.clone()));
     let value = "é\n".repeat(250_000);
-    let (status, told) = bed.post("/signals/return", &callee, json!({ "value": value })).await;
-    assert_eq!((status, &told["ok"]), (200, &json!(true)), "{told}");
-    bed.post("/signals/exit", &callee, json!({ "code": 0 })).await;
-    let (status, over) =
-        bed.get(&format!("/calls/{}?wait=5", called["callId"].as_str().unwrap()), &caller).await;
+    let (status, over) = Bed::new().given_back(&value).await;
     assert_eq!((status, &over["status"]), (200, &json!("completed")));
+    assert!(over["returnValue"] == value, "{} bytes", over["returnValue"].as_str().unwrap_or_default().len());
+}
+
+#[tokio::test]
+async fn a_long_value_is_one_read_however_many_parts_it_has() {
+    let bed = Bed::with(Gate::new(Limits { reads_per_second: 1, ..Limits::default() }));
+    let value = "é\n".repeat(700_000);
+    let (status, over) = bed.given_back(&value).await;
+    assert_eq!((status, &over["status"]), (200, &json!("completed")), "{:?}", over.get("error"));
     assert!(over["returnValue"] == value, "{} bytes", over["returnValue"].as_str().unwrap_or_default().len());
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use skein_shared::limits::QUESTION_KEEP;
 use skein_shared::questions::State;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
@@ -69,15 +70,18 @@ fn state(question: &Value) -> State {
 pub(super) fn job(question: &Value) -> Job {
     let text = |field: &str| question[field].as_str().unwrap_or_default();
     let at = |field: &str| Timestamp::parse_iso(text(field)).unwrap_or_default();
+    let became = state(question);
     let state = match outcome(question) {
         None => {
             let choices = question["choices"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let asked = form(text("question"), &choices.collect::<Vec<_>>());
             job::State::Asks([(ANSWER.to_owned(), asked)].into())
         }
-        Some(_) if state(question) == State::Withdrawn => job::State::Cancelled,
+        Some(_) if became == State::Withdrawn => job::State::Cancelled,
         Some(outcome) => job::State::Done(Box::new(Reply::shape(Toolset::Skein, Uuid::nil(), Ok(outcome)))),
     };
     let began = at("askedAt");
-    Job { id: format!("{JOB}{}", text("id")), state, began, changed: began.max(at("settledAt")), kept: None }
+    let changed = began.max(at("settledAt"));
+    let kept = (became != State::Open).then(|| (changed + QUESTION_KEEP).since(began));
+    Job { id: format!("{JOB}{}", text("id")), state, began, changed, kept }
 }

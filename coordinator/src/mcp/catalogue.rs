@@ -394,6 +394,8 @@ pub struct Catalogue {
 struct Entry {
     tool: Tool,
     validator: jsonschema::Validator,
+    /// The arguments that are whole numbers.
+    whole: Vec<String>,
 }
 
 /// The declarations contradict each other.
@@ -424,11 +426,13 @@ impl Catalogue {
             if let Some(list) = tool.list {
                 list.complete(&mut tool.output);
             }
+            let input = tool.input();
+            let whole = schema::whole_numbers(&input);
             let validator = jsonschema::options()
                 .should_validate_formats(true)
-                .build(&Value::Object(tool.input()))
+                .build(&Value::Object(input))
                 .map_err(|error| BadDeclaration { tool: tool.name, problem: error.to_string() })?;
-            entries.push(Entry { tool, validator });
+            entries.push(Entry { tool, validator, whole });
         }
         let index = finder::Index::new(entries.iter().map(|entry| &entry.tool));
         Ok(Self { tools: entries, by_name, index })
@@ -471,6 +475,19 @@ impl Catalogue {
             .take(SHOWN)
             .map(|error| (error.instance_path().to_string(), told(&error)))
             .collect()
+    }
+
+    /// Takes the point out of the whole numbers among arguments that fit the schema. To that 5.0 is one, and clients send it
+    /// so that have one kind of number alone; those who read it find a fraction.
+    pub fn write_whole(&self, name: &str, arguments: &mut Value) {
+        let Some(index) = self.position(name) else { return };
+        for argument in &self.tools[index].whole {
+            if let Some(value) = arguments.get_mut(argument)
+                && let Some(whole) = schema::without_point(value)
+            {
+                *value = whole;
+            }
+        }
     }
 }
 

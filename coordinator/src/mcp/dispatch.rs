@@ -158,6 +158,7 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
     if !problems.is_empty() {
         return Err(Box::new(invalid(tool, &problems)));
     }
+    catalogue.write_whole(name, &mut arguments);
     let wish = match (&tool.list, &mut arguments) {
         (Some(list), Value::Object(arguments)) => list.wish(tool.toolset, arguments),
         _ => Wish::default(),

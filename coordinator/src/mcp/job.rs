@@ -16,7 +16,7 @@ pub struct Job {
     pub state: State,
     pub began: Timestamp,
     pub changed: Timestamp,
-    /// How long it is kept from its beginning on, if there is an end to it.
+    /// How long it is kept from its beginning on, once that can be said.
     pub kept: Option<Duration>,
 }
 

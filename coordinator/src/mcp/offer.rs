@@ -121,7 +121,8 @@ pub trait Offer: Send + Sync + 'static {
         false
     }
 
-    /// The lists that have become others since the stream was asked for, one after the other.
+    /// The lists that have become others, one after the other. One that has to be looked at is told at the first look, too:
+    /// the client had its acknowledgement before, and what has changed in between is in that look.
     fn relisted(&self, caller: Context) -> BoxStream<'static, List>;
 }
 

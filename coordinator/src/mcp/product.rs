@@ -11,7 +11,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::{Map, Value};
 use skein_shared::agent::CallStatus;
 use skein_shared::time::Timestamp;
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::Catalogue;
@@ -21,7 +21,7 @@ use super::content::Document;
 use super::dispatch::{self, Context};
 use super::job::{Job, State};
 use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written, once_it_can_be_said};
-use crate::service::things::{Line, Sort, Thing};
+use crate::service::things::{Line, Outline, Sort, Thing};
 
 const JSON: &str = "application/json";
 /// How long one look at a list lasts, and the pause after a change: a busy swarm is not told of each task.
@@ -122,7 +122,6 @@ impl Offer for Product {
             }
         };
         let view = caller.service.check_call(&caller.who, call).await?;
-        let over = view.status.is_over();
         let state = match view.status {
             CallStatus::Pending | CallStatus::Running => State::Working,
             CallStatus::Completed | CallStatus::Error => {
@@ -130,8 +129,9 @@ impl Offer for Product {
                 State::Done(Box::new(dispatch::call(caller.clone(), "check_call", arguments).await))
             }
         };
-        let changed = if over { caller.service.clock().wall() } else { began };
-        Ok(Job { id: id.to_owned(), state, began, changed, kept: None })
+        let changed = began.max(view.ended.unwrap_or(began));
+        let kept = view.ended.map(|_| (changed + limits::CALL_KEEP).since(began));
+        Ok(Job { id: id.to_owned(), state, began, changed, kept })
     }
 
     async fn answer_job(
@@ -171,10 +171,10 @@ impl Offer for Product {
     }
 
     fn relisted(&self, caller: Context) -> BoxStream<'static, List> {
-        stream::unfold((caller, None), |(caller, seen)| async move {
-            let seen = match seen {
-                Some(seen) => seen,
-                None => once_it_can_be_said(|| caller.service.outline(&caller.who)).await?,
+        stream::unfold((caller, None::<Outline>), |(caller, seen)| async move {
+            let Some(seen) = seen else {
+                let now = once_it_can_be_said(|| caller.service.outline(&caller.who)).await?;
+                return Some((List::Documents, (caller, Some(now))));
             };
             loop {
                 let anew = once_it_can_be_said(|| caller.service.lines_anew(&caller.who, &seen, LOOK));

@@ -253,6 +253,22 @@ pub fn or_null(mut schema: Value) -> Value {
     schema
 }
 
+/// The arguments that are whole numbers by the schema, or null.
+pub fn whole_numbers(schema: &Map<String, Value>) -> Vec<String> {
+    let is_whole = |argument: &Value| match &argument["type"] {
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "integer"),
+        kind => kind == "integer",
+    };
+    let arguments = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    arguments.filter(|(_, argument)| is_whole(argument)).map(|(name, _)| name.clone()).collect()
+}
+
+/// A number that is written with a point, as the whole one that it is. One that is larger than those may be stays as it is.
+pub fn without_point(value: &Value) -> Option<Value> {
+    let digits = value.as_f64().filter(|_| value.is_f64())?.to_string();
+    digits.parse::<i64>().map(Value::from).or_else(|_| digits.parse::<u64>().map(Value::from)).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -194,7 +194,7 @@ async fn begin(
     let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
     let service =
         Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
-    let service = service.understanding(embeddings);
+    let service = service.understanding(embeddings).serving_below(&config.listen.services_domain);
     let (administered, subscribing) = (service.clone(), service.clone());
     let issuers = Issuers::new(config.auth.issuer.clone());
     let issuers = issuers.map_err(StartError::Issuers)?;

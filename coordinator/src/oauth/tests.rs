@@ -18,6 +18,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::auth::credential::STEPS;
+use crate::auth::issuer::Issuers;
+use crate::auth::issuer::tests::{Stand, key};
 use crate::auth::token::{Claims, Keys, LEEWAY, LONGEST, OWN, Origin};
 use crate::auth::{Principal, Rights, Role};
 use crate::entity::tests::{Node, node};
@@ -37,8 +39,12 @@ fn name(text: &str) -> Name {
 
 impl Bed {
     fn new() -> Self {
+        Self::trusting(Issuers::default())
+    }
+
+    fn trusting(issuers: Issuers) -> Self {
         let (node, keys) = (node(), Keys::ephemeral().unwrap());
-        let access = Access::new(keys.clone(), node.entities.clone());
+        let access = Access::new(keys.clone(), node.entities.clone()).trusting(issuers);
         Self { router: router(access.clone(), None), access, keys, node }
     }
 
@@ -296,6 +302,37 @@ async fn a_token_is_renewed_as_long_as_it_says() {
     bed.post(REVOKE, &[("token", later["access_token"].as_str().unwrap())], None).await;
     assert!(bed.access.identify(&first).await.is_err() && bed.holder(&longest).await.is_none());
     assert!(bed.access.identify(&plain).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_an_issuers_token_is_exchanged_for_goes_on_as_the_same_instance() {
+    let signing = key("one");
+    let stand = Stand::new(&[&signing]).await;
+    let bed = Bed::trusting(Issuers::new(vec![stand.trust()]).unwrap());
+    let seconds = bed.node.entities.clock().wall().millis() / 1000;
+    // What it says of an instance is not the issuer's to say.
+    let token = |id: &str| {
+        let claims = json!({
+            "jti": id, "iat": seconds, "exp": seconds + 600, "instance": "ada-00000001", "goes_on_as": "ada-00000001",
+        });
+        stand.token(&signing, claims)
+    };
+    let (one, other) = (token("1"), token("2"));
+    let ada = bed.access.identify(&one).await.unwrap();
+    assert_eq!((ada.instance.as_str(), ada.managed), (ada.agent.to_string().as_str(), false));
+    let (status, later) = bed.exchange(&one, &[]).await;
+    assert_eq!(status, StatusCode::OK, "{later}");
+    let text = later["access_token"].as_str().unwrap();
+    let (again, beside) = (bed.exchange(text, &[]).await.1, bed.exchange(&other, &[]).await.1);
+    for exchanged in [&later, &again, &beside] {
+        let who = bed.holder(exchanged).await.unwrap();
+        assert_eq!((who.agent, &who.instance, who.managed), (ada.agent, &ada.instance, false), "{exchanged}");
+    }
+
+    // All the same each ends with the one that it came of alone.
+    bed.give_back(again["access_token"].as_str().unwrap()).await;
+    assert!(bed.access.identify(&one).await.is_err() && bed.holder(&later).await.is_none());
+    assert!(bed.access.identify(&other).await.is_ok() && bed.holder(&beside).await.is_some());
 }
 
 #[tokio::test]

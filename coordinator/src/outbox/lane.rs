@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skein_proto::trace::{self, TRACES};
+use skein_shared::Refusal;
 use skein_shared::entity::{Effect, Reign};
 use skein_shared::id::{EntityKey, Name as SwarmName};
 use skein_shared::mutation::{self, Mutation};
@@ -29,6 +30,18 @@ pub(super) struct World {
     pub(super) since: Instant,
     /// Changes when a runner has connected.
     pub(super) connected: watch::Receiver<u64>,
+}
+
+impl World {
+    /// What became of an effect to which its target said this.
+    pub(super) fn fate(&self, entry: &OutboxEntry, outcome: Result<(), Refusal>) -> Fate {
+        Fate::of(entry, outcome, self.entities.clock().now(), self.since.elapsed())
+    }
+
+    /// What becomes of an effect whose target is away.
+    pub(super) fn later(&self, entry: &OutboxEntry) -> Fate {
+        Fate::later(entry, self.entities.clock().now(), self.since.elapsed())
+    }
 }
 
 /// What one stretch of work came to.
@@ -88,8 +101,7 @@ async fn hand_over(world: &World, target: &EntityKey, entries: &[Arc<OutboxEntry
         world.entities.deliver(target, life, commands.clone()).await;
     }
     let outcomes = world.entities.deliver(target, life, commands).await;
-    let now = world.entities.clock().now();
-    entries.iter().zip(outcomes).map(|(entry, outcome)| Fate::of(entry, outcome, now)).collect()
+    entries.iter().zip(outcomes).map(|(entry, outcome)| world.fate(entry, outcome)).collect()
 }
 
 /// One after the other, until Slack takes no more. A note that the next one writes over need not be shown.
@@ -132,7 +144,7 @@ fn came_of(world: &World, swarm: &SwarmName, entry: &OutboxEntry, told: Result<(
     match told {
         Ok(()) => Fate::Delivered,
         Err(problem) if problem.may_be_mended() => waits(world, swarm, entry, &problem.refusal().message),
-        Err(problem) if problem.is_passing() => Fate::later(entry, world.entities.clock().now()),
+        Err(problem) if problem.is_passing() => world.later(entry),
         Err(problem) => Fate::Dead(problem.to_string()),
     }
 }
@@ -141,7 +153,7 @@ fn came_of(world: &World, swarm: &SwarmName, entry: &OutboxEntry, told: Result<(
 fn waits(world: &World, swarm: &SwarmName, entry: &OutboxEntry, problem: &str) -> Fate {
     let sentence = format!("what people are to be told in Slack waits: {problem}");
     world.entities.shared().alarms.raise(Alarm::Slack, swarm.as_str(), &sentence);
-    match Fate::later(entry, world.entities.clock().now()) {
+    match world.later(entry) {
         Fate::Dead(reason) => Fate::Dead(format!("{reason}: {problem}")),
         fate => fate,
     }
@@ -172,11 +184,9 @@ async fn command(world: &World, runner: &str, entries: &[Arc<OutboxEntry>]) -> V
         let fate = match (here, elsewhere) {
             (_, Delivery::Sent) | (Delivery::Sent, _) => Fate::Delivered,
             (Delivery::NotOffered, _) | (_, Delivery::NotOffered) => {
-                not_offered::told(&world.entities, runner, entry, command).await
+                not_offered::told(world, runner, entry, command).await
             }
-            (Delivery::NotConnected, Delivery::NotConnected) => {
-                Fate::later(entry, world.entities.clock().now())
-            }
+            (Delivery::NotConnected, Delivery::NotConnected) => world.later(entry),
         };
         fates.push(fate);
         if fates.last() == Some(&Fate::Later) {

@@ -26,6 +26,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How soon the store is asked again after it refused.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// How long a node that has begun to deliver waits for what was away with it: runners, and nodes that have other shards.
+const TIME_TO_COME_BACK: Duration = Duration::from_secs(600);
 /// How long what is over stays in the store, so that one write takes out much. If the node dies before, it is
 /// delivered again, as after any crash.
 const GATHER: Duration = Duration::from_millis(50);
@@ -43,22 +45,28 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Of an effect to which its target said this.
-    pub fn of(entry: &OutboxEntry, outcome: Result<(), Refusal>, now: Timestamp) -> Self {
+    /// Of an effect to which its target said this, once this node has delivered for so long.
+    pub fn of(
+        entry: &OutboxEntry,
+        outcome: Result<(), Refusal>,
+        now: Timestamp,
+        delivering: Duration,
+    ) -> Self {
         let Err(refusal) = outcome else { return Fate::Delivered };
         match refusal.code {
-            code if code.is_passing() => Self::later(entry, now),
+            code if code.is_passing() => Self::later(entry, now, delivering),
             // The target cannot be loaded: its effects wait until it is repaired.
-            Code::Internal if refusal.retry_after_ms.is_some() => Self::later(entry, now),
+            Code::Internal if refusal.retry_after_ms.is_some() => Self::later(entry, now, delivering),
             Code::Internal => Fate::Dead(refusal.message),
             // The receiver has committed the mark; its refusal goes back as an effect of its own.
             _ => Fate::Delivered,
         }
     }
 
-    /// Of an effect whose target is away.
-    pub fn later(entry: &OutboxEntry, now: Timestamp) -> Self {
-        match entry.at + EFFECT_EXPIRY < now {
+    /// Of an effect whose target is away. If the node was away for as long, it is no sign that the target does not come
+    /// back.
+    pub fn later(entry: &OutboxEntry, now: Timestamp, delivering: Duration) -> Self {
+        match entry.at + EFFECT_EXPIRY < now && delivering > TIME_TO_COME_BACK {
             true => Fate::Dead("nobody took it in for 7 days".to_owned()),
             false => Fate::Later,
         }

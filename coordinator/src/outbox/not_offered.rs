@@ -8,23 +8,19 @@ use skein_shared::id::{EntityKey, InstanceId};
 use skein_shared::{Code, Refusal};
 use tracing::warn;
 
+use super::lane::World;
 use super::lanes::Fate;
 use crate::entity::{Entities, Request};
 use crate::store::OutboxEntry;
 
 /// Tells the agent that the start has failed, as its runner would have. When the fleet says that the runner does have the
 /// agent, a stream of it has yet to hear so, and the start is tried again.
-pub(super) async fn told(
-    entities: &Entities,
-    runner: &str,
-    entry: &OutboxEntry,
-    command: &RunnerCommand,
-) -> Fate {
+pub(super) async fn told(world: &World, runner: &str, entry: &OutboxEntry, command: &RunnerCommand) -> Fate {
     let RunnerCommand::Start { instance, agent, swarm, token, .. } = command else {
-        return Fate::later(entry, entities.clock().now());
+        return world.later(entry);
     };
-    if is_offered(entities, &entry.source, runner).await != Ok(false) {
-        return Fate::later(entry, entities.clock().now());
+    if is_offered(&world.entities, &entry.source, runner).await != Ok(false) {
+        return world.later(entry);
     }
     let reason = format!(
         "the runner {runner} has no agent `{agent}` in the swarm `{swarm}` any more; define it there again, or run it anew"
@@ -36,8 +32,8 @@ pub(super) async fn told(
         runner: runner.to_owned(),
         what: Report::StartFailed { reason, usage: None },
     };
-    let outcome = entities.ask::<Agent>(&entry.source, Request::read(), report).await;
-    Fate::of(entry, outcome.map(|_| ()), entities.clock().now())
+    let outcome = world.entities.ask::<Agent>(&entry.source, Request::read(), report).await;
+    world.fate(entry, outcome.map(|_| ()))
 }
 
 /// Whether a runner has an agent, by what it has told the fleet. The fleet hears of a definition before any stream, and no

@@ -93,6 +93,10 @@ impl Pumping {
 
 /// Commits one batch of a source, which asks each runner for as many things as it says.
 async fn burst(node: &Node, source: &str, effects: &[(&str, u64)]) {
+    commit(node, asking(node, source, effects)).await;
+}
+
+fn asking(node: &Node, source: &str, effects: &[(&str, u64)]) -> Batch {
     let mut sequence = 0;
     let mut outbox = Vec::new();
     for &(runner, count) in effects {
@@ -107,7 +111,7 @@ async fn burst(node: &Node, source: &str, effects: &[(&str, u64)]) {
         }
     }
     let key = EntityKey::agent(&swarm(), &Name::parse(source).unwrap());
-    commit(node, Batch { outbox, ..first_batch(node, key) }).await;
+    Batch { outbox, ..first_batch(node, key) }
 }
 
 async fn commit(node: &Node, batch: Batch) {
@@ -349,6 +353,36 @@ async fn what_nobody_takes_in_for_seven_days_becomes_a_dead_letter() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(fleet.got("away"), [0; 0], "the dead stay dead");
     pumping.end().await;
+}
+
+/// The node was away for longer than a week, and its runner has yet to connect.
+#[tokio::test(start_paused = true)]
+async fn what_is_old_when_its_node_starts_waits_for_its_target_to_come_back() {
+    let (node, fleet) = (node(), Arc::new(Fleet::default()));
+    let at = node.entities.clock().now() - EFFECT_EXPIRY - Duration::from_secs(86_400);
+    commit(&node, Batch { at, ..asking(&node, "worker", &[("away", 1)]) }).await;
+    let pumping = Pumping::start(&node, &fleet);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
+    fleet.connect();
+    left(&node, 0).await;
+    pumping.end().await;
+    assert_eq!(fleet.got("away"), [1]);
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
+}
+
+/// However often its node starts.
+#[tokio::test(start_paused = true)]
+async fn what_is_old_is_given_up_once_its_target_had_time_to_come_back() {
+    let (node, fleet) = (node(), Arc::new(Fleet::default()));
+    let at = node.entities.clock().now() - EFFECT_EXPIRY - Duration::from_secs(86_400);
+    commit(&node, Batch { at, ..asking(&node, "worker", &[("away", 1)]) }).await;
+    let pumping = Pumping::start(&node, &fleet);
+    tokio::time::sleep(Duration::from_secs(590)).await;
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    pumping.end().await;
+    assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 1);
 }
 
 /// An operator may connect one yet.

@@ -19,15 +19,15 @@ use skein_shared::time::Timestamp;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::Progress;
 use super::changes::Changes;
 use super::gate::Gate;
 use super::history::{self, Mention};
 use super::inbox::{Inbox, Message};
 use super::origin::{self, Left, Tip};
 use super::tables::{self, Numbers};
+use super::{Progress, said};
 use crate::store::pace::{Pace, Page};
-use crate::store::sqlite::connection::sentence;
+use crate::store::sqlite::connection::is_damage;
 use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument, Version};
 
 /// Documents read from the store at once, at most.
@@ -48,8 +48,10 @@ const RETRY: Duration = Duration::from_secs(1);
 enum Broken {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the read side's file: {}", sentence(.0))]
+    #[error("the read side's file: {}", said(.0))]
     Sqlite(#[from] rusqlite::Error),
+    #[error("a reader has found the read side's file damaged; the store is not concerned")]
+    Damaged,
     #[error("the process is shutting down")]
     Closed,
 }
@@ -132,8 +134,8 @@ impl Feed {
         // What was reported before is in the store.
         self.inbox.clear();
         self.known = Known::default();
+        self.empty()?;
         self.connection.pragma_update(None, "cache_size", BUILD_CACHE)?;
-        self.write(|transaction, _| tables::clear(transaction))?;
         // Before the first document, so that every page has at least these versions.
         self.known.versions = self.source.versions()?;
         self.build_documents()?;
@@ -148,6 +150,20 @@ impl Feed {
         self.connection.pragma_update(None, "cache_size", FOLLOW_CACHE)?;
         self.whole();
         Ok(())
+    }
+
+    /// Also a file of which not every page can be read.
+    fn empty(&mut self) -> Result<(), Broken> {
+        match self.write(|transaction, _| tables::clear(transaction)) {
+            Err(Broken::Sqlite(error)) if is_damage(&error) => {
+                tracing::warn!(problem = said(&error), "the read side's file is written over");
+                tables::overwrite(&mut self.connection)?;
+                // Readers have found the same meanwhile.
+                self.inbox.clear();
+                Ok(())
+            }
+            cleared => cleared,
+        }
     }
 
     /// Tells the readers that lists have no gaps.
@@ -217,6 +233,11 @@ impl Feed {
     /// Takes in what is reported, one group after the other.
     fn follow(&mut self) -> Result<(), Broken> {
         while let Some(messages) = self.inbox.take() {
+            if messages.iter().any(|message| matches!(message, Message::Damaged)) {
+                // Before those who wait are let go, who would take the lists for whole.
+                self.progress.change(|known| known.built = false);
+                return Err(Broken::Damaged);
+            }
             let commits = messages.iter().filter(|message| matches!(message, Message::Committed(..))).count();
             self.progress.writing(commits);
             let result = self.take(&messages);
@@ -248,7 +269,8 @@ impl Feed {
                 Message::Reload(key) => group.reload(key)?,
                 Message::Adopt => group.adopt()?,
                 Message::Disown(of) => group.disown(of)?,
-                Message::Barrier { .. } => {}
+                // The latter is seen to before.
+                Message::Barrier { .. } | Message::Damaged => {}
                 Message::Trim { archived_before, events_before, events_per_entity } => {
                     group.flush()?;
                     let more_documents = tables::trim(&transaction, *archived_before)?;

@@ -33,6 +33,8 @@ pub(super) enum Message {
         events_before: Timestamp,
         events_per_entity: u64,
     },
+    /// A reader has found the file damaged: build it anew.
+    Damaged,
     /// Answered once everything before it can be read.
     Barrier {
         passed: oneshot::Sender<()>,
@@ -61,7 +63,7 @@ struct Waiting {
     messages: Vec<Message>,
     /// Roughly their bytes.
     weight: usize,
-    /// One of them is a barrier.
+    /// One of them is a barrier, or says that the file is damaged.
     asked: bool,
     /// Those who want to read what is still to come.
     readers: usize,
@@ -80,10 +82,11 @@ impl Inbox {
             | Message::Adopt
             | Message::Disown(_)
             | Message::Trim { .. }
+            | Message::Damaged
             | Message::Barrier { .. } => 0,
         };
         let mut waiting = self.lock();
-        waiting.asked |= matches!(message, Message::Barrier { .. });
+        waiting.asked |= matches!(message, Message::Barrier { .. } | Message::Damaged);
         let first = waiting.messages.is_empty();
         waiting.messages.push(message);
         waiting.weight += weight;

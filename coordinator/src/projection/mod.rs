@@ -1,7 +1,8 @@
 //! The read side: lists, filters, text search and history, from a SQLite file of its own.
 //!
 //! The file is disposable. It is built from the store, or gone on with if an earlier process left it whole
-//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`inbox`]).
+//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`inbox`]). Where it turns
+//! out to be damaged it is built anew.
 //! Decisions never read it; a reader that must see a certain write asks [`Projection::caught_up`] first. Events are
 //! read from the store itself.
 
@@ -30,7 +31,7 @@ use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
-use crate::store::sqlite::connection::{self, Durability, Readers, sentence};
+use crate::store::sqlite::connection::{self, Durability, Readers, Unread, sentence};
 use crate::store::{Batch, Store, Version};
 use feed::{Feed, Source};
 use gate::Gate;
@@ -157,7 +158,7 @@ impl Projection {
             None => create(path)?,
         };
         let readers = Readers::open(path, Durability::Disposable, READERS);
-        let readers = readers.map_err(|error| explain(sentence(&error)))?;
+        let readers = readers.map_err(|error| explain(said(&error)))?;
         let inbox = Inbox::new();
         let progress = Arc::new(Progress {
             known: Mutex::default(),
@@ -370,7 +371,15 @@ impl Projection {
         T: Send + 'static,
         Q: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.inner.readers.read(query).await.map_err(ProjectionError)
+        self.inner.readers.query(query).await.map_err(|unread| match &unread {
+            Unread::Failed(error) => {
+                if connection::is_damage(error) {
+                    self.inner.inbox.put(Message::Damaged);
+                }
+                ProjectionError(said(error))
+            }
+            Unread::Ending => ProjectionError(unread.to_string()),
+        })
     }
 }
 
@@ -438,7 +447,16 @@ fn create(path: &Path) -> Result<Connection, ProjectionError> {
         tables::make_indexes(&connection)?;
         Ok(connection)
     };
-    connect().map_err(|error| ProjectionError(format!("{}: {}", path.display(), sentence(&error))))
+    connect().map_err(|error| ProjectionError(format!("{}: {}", path.display(), said(&error))))
+}
+
+/// What went wrong with the file, and what to do about it. Where it is damaged that is nothing: no backup has it, and the
+/// store all that it had.
+fn said(error: &rusqlite::Error) -> String {
+    if !connection::is_damage(error) {
+        return sentence(error);
+    }
+    format!("the file is damaged ({error}) and is made anew from the store, which is not concerned")
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::config::DbConfig;
 use rusqlite::types::{Type, Value as Bound};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, ffi, params};
 use serde_json::Value;
 use skein_shared::id::EntityKey;
 use skein_shared::json::{Fields, Json};
@@ -11,6 +13,7 @@ use skein_shared::time::Timestamp;
 
 use super::changes::{Change, State};
 use super::{recall, vectors};
+use crate::store::sqlite::connection::DISPOSABLE_PAGE;
 use crate::store::sqlite::number::{signed, unsigned};
 use crate::store::{StoredDocument, Version};
 
@@ -47,6 +50,24 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
          INSERT INTO text (text) VALUES ('delete-all');",
     )?;
     vectors::begin_generation(connection)
+}
+
+/// The same for a file that is damaged: an empty one is written over it, whatever its pages hold. Who reads it sees either
+/// of them.
+pub(super) fn overwrite(connection: &mut Connection) -> rusqlite::Result<()> {
+    let empty = Connection::open_in_memory()?;
+    empty.pragma_update(None, "page_size", DISPOSABLE_PAGE)?;
+    empty.execute_batch(include_str!("schema.sql"))?;
+    vectors::take_over_generation(&empty, connection)?;
+    // Only where not even its first page can be read: readers notice by what that says that the tables are others.
+    let is_headless = vectors::generation(connection).is_err();
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, is_headless)?;
+    let written = Backup::new(&empty, connection).and_then(|backup| backup.step(-1));
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, false)?;
+    if written? == StepResult::Done {
+        return Ok(());
+    }
+    Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None))
 }
 
 pub(super) fn make_indexes(connection: &Connection) -> rusqlite::Result<()> {

@@ -29,6 +29,13 @@ pub(super) fn begin_generation(connection: &Connection) -> rusqlite::Result<()> 
     connection.pragma_update(None, "user_version", generation(connection)?.wrapping_add(1))
 }
 
+/// The same where another file takes the place of one that is damaged, perhaps where its generation stood: so often none
+/// was made anew.
+pub(super) fn take_over_generation(connection: &Connection, damaged: &Connection) -> rusqlite::Result<()> {
+    let before = generation(damaged).unwrap_or(1 << 30);
+    connection.pragma_update(None, "user_version", before.wrapping_add(1))
+}
+
 /// The copies.
 #[derive(Default)]
 pub(super) struct Copies {

@@ -124,6 +124,7 @@ mod tests {
         keys: Keys,
         access: Access,
         sessions: Sessions,
+        url: String,
         stop: CancellationToken,
         served: JoinHandle<Result<(), tonic::transport::Error>>,
         /// The runner's side of its stream.
@@ -157,19 +158,12 @@ mod tests {
             let server = Server::builder().add_service(RunnersServer::new(control));
             let served = tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped));
 
-            let (said, messages) = mpsc::channel(4);
-            let (name, group) = ("r1".to_owned(), "default".to_owned());
-            let register = Register { name, group, slots: 1, ..Default::default() };
-            said.send(RunnerMessage { message: Some(Said::Register(register)) }).await.unwrap();
-            let mut request = Request::new(ReceiverStream::new(messages));
             let token = token(&node, &keys, "r1", Role::Runner, lifetime);
-            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-            let mut client = RunnersClient::connect(url).await.unwrap();
-            let mut heard = client.control(request).await.unwrap().into_inner();
+            let (said, mut heard) = connect(&url, &token, registration()).await;
             let welcome = heard.message().await.unwrap().unwrap().message;
             assert!(matches!(welcome, Some(Heard::Welcome(_))), "{welcome:?}");
             assert_eq!(sessions.names(), ["r1"]);
-            Self { node, keys, access, sessions, stop, served, said, heard }
+            Self { node, keys, access, sessions, url, stop, served, said, heard }
         }
 
         /// The next of the messages that are waited for.
@@ -205,6 +199,25 @@ mod tests {
             let operator = self.access.identify(&operator).await.unwrap();
             self.access.revoke(&operator, Of::Agent(agent("r1")), SOON).await.unwrap();
         }
+    }
+
+    fn registration() -> Register {
+        let (name, group, identity) = ("r1".to_owned(), "default".to_owned(), "one".to_owned());
+        Register { name, group, identity, slots: 1, ..Default::default() }
+    }
+
+    /// A runner's side of a stream on which it has said what it is.
+    async fn connect(
+        url: &str,
+        token: &str,
+        register: Register,
+    ) -> (mpsc::Sender<RunnerMessage>, Streaming<CoordinatorMessage>) {
+        let (said, messages) = mpsc::channel(4);
+        said.send(RunnerMessage { message: Some(Said::Register(register)) }).await.unwrap();
+        let mut request = Request::new(ReceiverStream::new(messages));
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let mut client = RunnersClient::connect(url.to_owned()).await.unwrap();
+        (said, client.control(request).await.unwrap().into_inner())
     }
 
     fn agent(name: &str) -> Uuid {
@@ -266,7 +279,6 @@ mod tests {
     async fn a_heartbeat_is_answered_while_what_the_runner_says_anew_is_taken_in() {
         let (mut bed, gate) = (Bed::new().await, Gate::default());
         bed.node.store.contents().faults().push(Fault::Slow(gate.clone()));
-        let (name, group) = ("r1".to_owned(), "default".to_owned());
         let slow = AgentDefinition {
             name: "slow".to_owned(),
             swarm: "default".to_owned(),
@@ -277,7 +289,7 @@ mod tests {
             zone: "UTC".to_owned(),
             ..Default::default()
         };
-        let anew = Register { name, group, slots: 1, agents: vec![slow], ..Default::default() };
+        let anew = Register { agents: vec![slow], ..registration() };
         let beat = Heartbeat { number: 1, ..Default::default() };
         for message in [Said::Register(anew), Said::Heartbeat(beat)] {
             bed.said.send(RunnerMessage { message: Some(message) }).await.unwrap();
@@ -289,6 +301,27 @@ mod tests {
             unreachable!("that was waited for")
         };
         assert_eq!(welcome.problems, []);
+    }
+
+    #[tokio::test]
+    async fn a_second_runner_of_a_name_takes_no_stream_in_another_group_either() {
+        let mut bed = Bed::new().await;
+        let token = token(&bed.node, &bed.keys, "r1", Role::Runner, LIFETIME);
+        let elsewhere = Register { group: "other".to_owned(), ..registration() };
+        let second = Register { identity: "two".to_owned(), ..elsewhere.clone() };
+        let (_said, mut heard) = connect(&bed.url, &token, second).await;
+        let answer = heard.message().await.unwrap().unwrap().message;
+        let Some(Heard::Refused(refused)) = &answer else { panic!("{answer:?}") };
+        assert_eq!(refused.code, "already_exists", "{refused:?}");
+
+        let beat = Heartbeat { number: 1, ..Default::default() };
+        bed.said.send(RunnerMessage { message: Some(Said::Heartbeat(beat)) }).await.unwrap();
+        let answer = bed.next(|heard| matches!(heard, Heard::Refused(_) | Heard::Renewed(_))).await;
+        assert!(matches!(answer, Heard::Renewed(_)), "{answer:?}");
+
+        let (_said, mut heard) = connect(&bed.url, &token, elsewhere).await;
+        let answer = heard.message().await.unwrap().unwrap().message;
+        assert!(matches!(answer, Some(Heard::Welcome(_))), "one that has moved itself: {answer:?}");
     }
 
     #[tokio::test]

@@ -54,10 +54,11 @@ impl Registered {
 }
 
 /// Defines the runner's agents and then registers it, so that no grant comes before its agent is known. An agent that
-/// cannot be taken is told of and keeps no other from running.
+/// cannot be taken is told of and keeps no other from running. A runner that has another one's name changes no agent.
 pub(super) async fn register(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
     let mut registered = described(register)?;
     let group = Name::parse(&register.group)?;
+    may_have_its_name(entities, &registered.fleet, register).await?;
     let (agents, _) = definition::agents(register);
     let until = Instant::now() + PATIENCE;
     let each: Vec<_> =
@@ -70,7 +71,7 @@ pub(super) async fn register(entities: &Entities, register: &Register) -> Result
     let until = Instant::now() + PATIENCE;
     for agent in &register.removed {
         let (swarm, name) = (Name::parse(&agent.swarm)?, Name::parse(&agent.name)?);
-        let removed = by(until, remove(entities, &registered.fleet, &swarm, &name)).await;
+        let removed = by(until, remove(entities, &group, &swarm, &name)).await;
         removed.unwrap_or_else(|refusal| registered.note(agent.clone(), &refusal));
     }
     Ok(registered)
@@ -116,8 +117,26 @@ pub(super) async fn leaves(entities: &Entities, fleet: &EntityKey, runner: &str,
 /// # Errors
 /// `not_found` when it has not; others when it cannot be asked.
 pub(super) async fn is_known(entities: &Entities, fleet: &EntityKey, runner: &str) -> Result<(), Refusal> {
-    let command = fleet::Command::Knows { runner: runner.to_owned() };
+    let command = fleet::Command::Knows { runner: runner.to_owned(), identity: String::new() };
     entities.ask::<Fleet>(fleet, Request::read(), command).await.map(|_| ())
+}
+
+/// Whether a runner may be called as it is, as far as one fleet knows.
+///
+/// # Errors
+/// `already_exists` while the fleet has another one of its name; others when it cannot be asked.
+pub(super) async fn may_have_its_name(
+    entities: &Entities,
+    fleet: &EntityKey,
+    register: &Register,
+) -> Result<(), Refusal> {
+    let (runner, identity) = (register.name.clone(), register.identity.clone());
+    let command = fleet::Command::Knows { runner, identity };
+    match entities.ask::<Fleet>(fleet, Request::read(), command).await {
+        Ok(_) => Ok(()),
+        Err(refusal) if refusal.code == Code::NotFound => Ok(()),
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// What a runner is told that goes on though others have its instances.
@@ -258,13 +277,30 @@ fn named(definition: &AgentDefinition) -> AgentName {
     AgentName { swarm: definition.swarm.clone(), name: definition.name.clone() }
 }
 
-/// Undefines an agent that its runner has no more, unless another one has it.
-async fn remove(entities: &Entities, fleet: &EntityKey, swarm: &Name, agent: &Name) -> Result<(), Refusal> {
-    let command = fleet::Command::IsOffered { swarm: Some(swarm.clone()), agent: agent.clone() };
-    if let fleet::Reply::Offered(true) = entities.ask::<Fleet>(fleet, Request::read(), command).await? {
+/// Undefines an agent that its runner has no more, unless another one has it: of the runner's group, or of the one to
+/// which the agent has moved.
+async fn remove(entities: &Entities, group: &Name, swarm: &Name, agent: &Name) -> Result<(), Refusal> {
+    if is_offered(entities, group, swarm, agent).await? {
+        return Ok(());
+    }
+    let key = EntityKey::agent(swarm, agent);
+    let moved = match entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await? {
+        agent::Reply::Overview(overview) => overview.group.filter(|now| now != group),
+        _ => None,
+    };
+    if let Some(moved) = &moved
+        && is_offered(entities, moved, swarm, agent).await?
+    {
         return Ok(());
     }
     removal::undefine(entities, swarm, agent).await
+}
+
+/// Whether any runner of a group has an agent.
+async fn is_offered(entities: &Entities, group: &Name, swarm: &Name, agent: &Name) -> Result<bool, Refusal> {
+    let command = fleet::Command::IsOffered { swarm: Some(swarm.clone()), agent: agent.clone() };
+    let reply = entities.ask::<Fleet>(&EntityKey::fleet(group), Request::read(), command).await?;
+    Ok(reply == fleet::Reply::Offered(true))
 }
 
 /// Registers with the fleet. Gives the held instances that went to others.
@@ -344,7 +380,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::entity::tests::{node, poison};
+    use crate::entity::tests::{Node, node, poison};
     use crate::store::memory::{Fault, Gate};
 
     fn agent(name: &str) -> AgentDefinition {
@@ -366,13 +402,17 @@ mod tests {
         Register { name, group, slots: 4, agents, incarnation, ..Default::default() }
     }
 
-    /// What of an agent runs or waits to.
-    async fn runs(node: &crate::entity::tests::Node, name: &str) -> usize {
+    async fn overview(node: &Node, name: &str) -> Box<agent::Overview> {
         let key = agent_key(&agent(name)).unwrap();
         match node.entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await.unwrap() {
-            agent::Reply::Overview(overview) => overview.instances.len(),
+            agent::Reply::Overview(overview) => overview,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What of an agent runs or waits to.
+    async fn runs(node: &Node, name: &str) -> usize {
+        overview(node, name).await.instances.len()
     }
 
     #[tokio::test]
@@ -433,6 +473,40 @@ mod tests {
         gate.open();
         let again = register(&node.entities, &all).await.unwrap();
         assert_eq!(again.problems, []);
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_has_moved_to_another_group_stays_when_its_former_runner_has_it_no_more() {
+        let node = node();
+        let says = |name: &str, group: &str, agents: Vec<AgentDefinition>| {
+            let removed = if agents.is_empty() { vec![named(&agent("good"))] } else { Vec::new() };
+            let (name, group) = (name.to_owned(), group.to_owned());
+            Register { name, group, removed, ..registration(1, agents) }
+        };
+        register(&node.entities, &says("r1", "a", vec![agent("good")])).await.unwrap();
+        register(&node.entities, &says("r2", "b", vec![agent("good")])).await.unwrap();
+        register(&node.entities, &says("r1", "a", Vec::new())).await.unwrap();
+        let moved = overview(&node, "good").await;
+        assert!(moved.definition.is_some() && moved.group == Some(Name::parse("b").unwrap()), "{moved:?}");
+        register(&node.entities, &says("r2", "b", Vec::new())).await.unwrap();
+        assert_eq!(overview(&node, "good").await.definition, None, "nobody has it any more");
+    }
+
+    #[tokio::test]
+    async fn a_runner_that_is_refused_for_its_name_changes_no_agent() {
+        let node = node();
+        let says = |identity: &str, instances: u32| {
+            let good = AgentDefinition { instances, ..agent("good") };
+            Register { identity: identity.to_owned(), ..registration(1, vec![good]) }
+        };
+        register(&node.entities, &says("one", 1)).await.unwrap();
+        let Err(refused) = register(&node.entities, &says("two", 2)).await else {
+            panic!("a second runner of the name was taken in")
+        };
+        assert_eq!(refused.code, Code::AlreadyExists, "{refused}");
+        assert_eq!(overview(&node, "good").await.definition.unwrap().scale, 1);
+        register(&node.entities, &says("one", 3)).await.unwrap();
+        assert_eq!(overview(&node, "good").await.definition.unwrap().scale, 3);
     }
 
     #[test]

@@ -76,6 +76,11 @@ impl Session {
                 format!("this token is of runner `{}`; issue one with --name {}", self.named, register.name);
             return Err(Refusal::new(Code::Forbidden, problem));
         }
+        // Of a runner of another group its own fleet knows nothing, and commands find a runner by its name alone: the one
+        // that has a stream here would lose it.
+        if let Some(fleet) = self.sessions.fleet_of(&register.name) {
+            register::may_have_its_name(&self.entities, &fleet, register).await?;
+        }
         let registered = match register.attaches {
             true => register::attach(&self.entities, register).await?,
             false => register::register(&self.entities, register).await?,
@@ -89,7 +94,8 @@ impl Session {
         });
         // The welcome has to be the first thing on the stream, so commands may come only after it.
         self.send(welcome).await.map_err(|Gone| Refusal::new(Code::Unavailable, "the stream broke"))?;
-        self.sessions.open(&register.name, id, self.outgoing.clone(), registered.grants.clone());
+        let (fleet, grants) = (registered.fleet.clone(), registered.grants.clone());
+        self.sessions.open(&register.name, id, fleet, self.outgoing.clone(), grants);
         Ok(registered)
     }
 

@@ -9,7 +9,7 @@ use skein_proto::trace;
 use skein_proto::v1::{self, CoordinatorMessage};
 use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand};
-use skein_shared::id::{InstanceId, Name, agent_id};
+use skein_shared::id::{EntityKey, InstanceId, Name, agent_id};
 use skein_shared::{Code, Refusal};
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
@@ -43,6 +43,8 @@ struct Inner {
 struct Session {
     /// Tells a stream from the one that took its place.
     id: Uuid,
+    /// Of the runner's group.
+    fleet: EntityKey,
     outgoing: Outgoing,
     grants: Grants,
 }
@@ -77,12 +79,17 @@ impl Sessions {
     }
 
     /// Makes a stream the one of its runner; an older one of the same runner gets no more commands and ends.
-    pub(super) fn open(&self, runner: &str, id: Uuid, outgoing: Outgoing, grants: Grants) {
-        let before = self.lock().insert(runner.to_owned(), Session { id, outgoing, grants });
+    pub(super) fn open(&self, runner: &str, id: Uuid, fleet: EntityKey, outgoing: Outgoing, grants: Grants) {
+        let before = self.lock().insert(runner.to_owned(), Session { id, fleet, outgoing, grants });
         if before.is_some_and(|before| before.id != id) {
             info!(runner, "a runner connected anew; its older stream ends");
         }
         self.inner.connected.notify_waiters();
+    }
+
+    /// The fleet of the runner that has a stream here under a name.
+    pub(super) fn fleet_of(&self, runner: &str) -> Option<EntityKey> {
+        self.lock().get(runner).map(|session| session.fleet.clone())
     }
 
     /// Whether the stream is still the one of its runner.
@@ -210,8 +217,8 @@ mod tests {
 
         let (outgoing, mut sent) = mpsc::channel(4);
         let grants = Grants::from([(("default".to_owned(), "worker".to_owned()), Role::Worker)]);
-        let id = Uuid::now_v7();
-        sessions.open("r1", id, outgoing, grants);
+        let (id, fleet) = (Uuid::now_v7(), EntityKey::fleet(&Name::parse("default").unwrap()));
+        sessions.open("r1", id, fleet, outgoing, grants);
         assert_eq!(sessions.deliver("r1", &start("worker"), &reign).await, Delivery::Sent);
         assert_eq!(sessions.deliver("r1", &start("stranger"), &reign).await, Delivery::NotOffered);
 

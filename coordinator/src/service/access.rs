@@ -366,9 +366,13 @@ impl Access {
             instance: None,
             lifetime,
         };
+        let family = from.family.unwrap_or(from.id);
+        // All tokens of an agent of another issuer are one instance, though each is the first of a family of its own.
+        let is_named = who.instance.as_str() == family.to_string();
         let origin = Origin {
             rights: within(narrower.rights, who.rights.and(Rights::of(who.role)))?,
-            family: from.family.or(Some(from.id)),
+            family: Some(family),
+            goes_on_as: (!is_named).then(|| who.instance.clone()),
             first: from.first_handed_on(),
             client: from.client.clone(),
             renewable: from.renewable,

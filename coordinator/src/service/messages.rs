@@ -46,7 +46,7 @@ pub struct Draft {
 pub struct Found {
     /// With its channel's name, oldest first.
     pub messages: Vec<(String, Value)>,
-    /// Left unread in the channel that was asked for.
+    /// Left unread in all channels asked for.
     pub unread: u64,
     /// Unread in all channels asked for, before anything was marked.
     pub total_unread: u64,

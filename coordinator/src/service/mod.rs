@@ -65,6 +65,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::auth::{Principal, Right, Role};
+use crate::config::Listen;
 use crate::embeddings::Endpoint;
 pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
@@ -99,6 +100,8 @@ pub struct Service {
     keeps: bool,
     /// How long the values of calls may be.
     bounds: Bounds,
+    /// The name below which the services of agents are reached.
+    services_domain: Arc<str>,
 }
 
 impl Service {
@@ -114,6 +117,7 @@ impl Service {
             embeddings: None,
             keeps: true,
             bounds: Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS },
+            services_domain: Listen::default().services_domain.into(),
         }
     }
 
@@ -133,6 +137,12 @@ impl Service {
     #[must_use]
     pub fn understanding(self, embeddings: Option<Arc<Endpoint>>) -> Self {
         Self { embeddings, ..self }
+    }
+
+    /// Has the services of agents reached below this name.
+    #[must_use]
+    pub fn serving_below(self, domain: &str) -> Self {
+        Self { services_domain: domain.into(), ..self }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.

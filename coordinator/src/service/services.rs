@@ -14,6 +14,11 @@ use super::{Service, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
 impl Service {
+    /// Where others reach the service of an agent that does not say it.
+    pub fn service_url(&self, agent: Uuid) -> String {
+        format!("https://{agent}.{}", self.services_domain)
+    }
+
     /// Makes the caller's service known, or changes it. Says whether it is new.
     ///
     /// # Errors

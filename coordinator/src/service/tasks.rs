@@ -20,6 +20,9 @@ use super::standing::Standing;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
+/// Most offers that a poll shows: each may be as long as a task is. The next ones come when these are decided.
+pub const OFFERS: usize = 20;
+
 /// A task that somebody wants done.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -42,8 +45,10 @@ pub struct Changed {
 pub struct Polled {
     /// The task that the caller now works on, and whether it was handed out before.
     pub task: Option<(Value, bool)>,
-    /// Offers to accept or reject, oldest first.
+    /// Offers to accept or reject, oldest first, and no more than [`OFFERS`].
     pub offers: Vec<Value>,
+    /// How many there are in all.
+    pub offered: usize,
     /// Tasks in the pool.
     pub pool: usize,
     pub empty_polls: u32,
@@ -161,12 +166,12 @@ impl Service {
             Some(task) => Some((self.shown(who, &task, body).await?, redelivered)),
             None => None,
         };
-        let mut shown = Vec::with_capacity(offers.len());
-        for offer in &offers {
+        let mut shown = Vec::with_capacity(offers.len().min(OFFERS));
+        for offer in offers.iter().take(OFFERS) {
             shown.push(self.shown(who, offer, None).await?);
         }
         let waited = self.clock().now().since(started);
-        Ok(Polled { task, offers: shown, pool, empty_polls, full, waited })
+        Ok(Polled { task, offers: shown, offered: offers.len(), pool, empty_polls, full, waited })
     }
 
     /// Claims the most urgent task of the pool that can start and has any of the tags, or any task without tags;

@@ -37,6 +37,8 @@ pub(super) struct Announcement {
     pub(super) ended: BTreeSet<String>,
     /// The agents that the coordinators have from this runner once it is welcomed.
     agents: BTreeSet<Agent>,
+    /// Those that they are to forget.
+    removed: BTreeSet<Agent>,
     /// Those that are to be started.
     starts: BTreeSet<Agent>,
 }
@@ -104,7 +106,8 @@ impl Runner {
         };
         let kept = announced.difference(&removed).cloned();
         let agents = kept.chain(definitions.into_keys()).collect();
-        Ok((register, Announcement { sent: Instant::now(), attaches, held: tokens, ended, agents, starts }))
+        let sent = Instant::now();
+        Ok((register, Announcement { sent, attaches, held: tokens, ended, agents, removed, starts }))
     }
 
     /// What it was given, and what keeps its agents apart, so that people see it and agents can ask for it.
@@ -114,17 +117,20 @@ impl Runner {
         labels
     }
 
-    /// The agents to be started. Those that are known have been, and may have ended since.
+    /// The agents to be started. Those that are known have been, and may have ended since, but for those that could not be
+    /// taken in when that was asked for.
     fn starts(
         &self,
         definitions: &Definitions,
         occasion: Occasion,
         announced: &BTreeSet<Agent>,
     ) -> BTreeSet<Agent> {
-        let (taken, now) = (self.starts.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-        let is_new = |agent: &Agent| occasion != Occasion::Changed || !announced.contains(agent);
+        let (starts, now) = (self.starts.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let is_new = |agent: &Agent| {
+            occasion != Occasion::Changed || !announced.contains(agent) || starts.is_late(agent)
+        };
         let all = definitions.iter().filter(|(_, definition)| definition.public.autostart);
-        let due = |agent: &&Agent| is_new(agent) && taken.may_be_asked_for(agent, now);
+        let due = |agent: &&Agent| is_new(agent) && starts.may_be_asked_for(agent, now);
         all.map(|(agent, _)| agent).filter(due).cloned().collect()
     }
 
@@ -137,13 +143,14 @@ impl Runner {
         announcement: Announcement,
         problems: &[AgentProblem],
     ) -> Result<(), Error> {
-        let Announcement { agents, mut starts, .. } = announcement;
-        for late in
-            problems.iter().filter(|problem| problem.again).filter_map(|problem| problem.agent.clone())
-        {
-            starts.remove(&(late.swarm, late.name));
-        }
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner).note(starts, &agents, Instant::now());
+        let Announcement { mut agents, removed, starts, .. } = announcement;
+        let passing = problems.iter().filter(|problem| problem.again);
+        let late = passing.filter_map(|problem| problem.agent.clone());
+        let late: BTreeSet<Agent> = late.map(|agent| (agent.swarm, agent.name)).collect();
+        // They have it still: that it is gone is said again, if need be by the runner's next process.
+        agents.extend(removed.intersection(&late).cloned());
+        let now = Instant::now();
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).note(starts, &late, &agents, now);
         self.instances.ledger().announce(agents).await
     }
 

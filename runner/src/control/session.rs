@@ -83,7 +83,8 @@ impl<'a> Session<'a> {
         // Another stream may have registered since: then the refusal is about what was before.
         let given_up = matches!(&ended, Ended::Refused { code, .. } if code == GIVEN_UP)
             && self.registration == self.control.runner.registrations.load(Ordering::Acquire);
-        let unsaid = self.announcements.iter().any(|announcement| !announcement.attaches);
+        let unanswered = self.announcements.iter().any(|announcement| !announcement.attaches);
+        let unsaid = unanswered || self.again.is_some();
         if given_up || unsaid {
             // Nobody else will say it: the next stream has to register.
             self.control.runner.lost.store(true, Ordering::Release);

@@ -27,12 +27,19 @@ const SINGLE: [(&str, &[&str]); 17] = [
     ("vultr_api_key", &["VULTR_API_KEY"]),
 ];
 /// Types of several values: each field is a variable of the prefix and its name.
-const PREFIXED: [(&str, &str); 4] = [
+const PREFIXED: [(&str, &str); 6] = [
     ("discord_bot", "DISCORD"),
     ("x_twitter_api", "X"),
     ("x_twitter_user_oauth1", "X"),
+    ("x_twitter_user_oauth2", "X_OAUTH2"),
+    ("reddit_oauth", "REDDIT"),
     ("linear_oauth", "LINEAR"),
 ];
+/// Google's libraries want the key's file, others the key itself.
+const GCP: &str = "gcp_service_account";
+const GCP_KEY: &str = "key_json";
+const GCP_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+const GCP_JSON: &str = "GOOGLE_APPLICATION_CREDENTIALS_JSON";
 /// Git's way to a server by SSH, and who the commits are by.
 const GIT: &str = "git_ssh";
 const GIT_KEY: &str = "id_rsa";
@@ -53,6 +60,11 @@ pub(super) fn of(reference: &Reference, fields: &Fields, folder: &Path) -> Vec<(
     if let Some((_, prefix)) = PREFIXED.iter().find(|(kind, _)| *kind == reference.kind) {
         let name = |field: &str| format!("{prefix}_{}", field.to_uppercase().replace('-', "_"));
         return fields.iter().map(|(field, value)| shown(&name(field), value)).collect();
+    }
+    if reference.kind == GCP {
+        let key = fields.get_key_value(GCP_KEY).or_else(|| fields.first_key_value());
+        let file = |field: &str| (GCP_FILE.to_owned(), folder.join(field).display().to_string());
+        return key.into_iter().flat_map(|(field, value)| [file(field), shown(GCP_JSON, value)]).collect();
     }
     if reference.kind != GIT {
         return Vec::new();
@@ -96,6 +108,15 @@ mod tests {
         );
         let discord = variables("discord_bot", &[("bot_token", "b"), ("public_key", "p")]);
         assert_eq!(discord, pairs(&[("DISCORD_BOT_TOKEN", "b"), ("DISCORD_PUBLIC_KEY", "p")]));
+        let oauth2 = variables("x_twitter_user_oauth2", &[("access_token", "a"), ("client_id", "c")]);
+        assert_eq!(oauth2, pairs(&[("X_OAUTH2_ACCESS_TOKEN", "a"), ("X_OAUTH2_CLIENT_ID", "c")]));
+        let reddit = variables("reddit_oauth", &[("client_id", "c"), ("user_agent", "u")]);
+        assert_eq!(reddit, pairs(&[("REDDIT_CLIENT_ID", "c"), ("REDDIT_USER_AGENT", "u")]));
+        for field in ["key_json", "token"] {
+            let google = variables("gcp_service_account", &[(field, "{}")]);
+            let file = format!("/c/git_ssh/default/{field}");
+            assert_eq!(google, pairs(&[(GCP_FILE, file.as_str()), (GCP_JSON, "{}")]));
+        }
         let git = variables("git_ssh", &[("id_rsa", "key"), ("email", "a@b")]);
         assert!(git[0].1.starts_with("ssh -i '/c/git_ssh/default/id_rsa' "), "{git:?}");
         assert_eq!(git[1..], pairs(&[("GIT_AUTHOR_EMAIL", "a@b"), ("GIT_COMMITTER_EMAIL", "a@b")]));

@@ -25,6 +25,8 @@ use skill::Skill;
 /// Files that may hold the settings of an agent. The second is the one of Action Llama.
 const SETTINGS: [&str; 2] = ["agent.toml", "config.toml"];
 const SKILL: &str = "SKILL.md";
+/// What Action Llama builds an agent's image from.
+const DOCKERFILE: &str = "Dockerfile";
 /// Folders beside those of agents that are none, whatever they hold and whoever may look into them.
 const NO_AGENTS: [&str; 2] = ["node_modules", "lost+found"];
 /// Beside the agents: what they have that do not say otherwise.
@@ -196,10 +198,19 @@ pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
         tracing::warn!(agent = %name, keys, "SKILL.md sets these too; what the settings' own file says counts");
     }
     let usual = allowed.first().map_or(USUAL_SWARM, Name::as_str);
-    Settings::of([defaults, skill.settings, written])
+    let definition = Settings::of([defaults, skill.settings, written])
         .and_then(|settings| settings.define(&name, folder, usual, skill.instructions))
         .and_then(|definition| permitted(&definition.public.swarm, allowed).map(|()| definition))
-        .map_err(|problem| wrong(&file, problem))
+        .map_err(|problem| wrong(&file, problem))?;
+    if is_unbuilt(&definition) {
+        tracing::warn!(agent = %name, "its Dockerfile counts for nothing; build it, then name what it makes in `image`");
+    }
+    Ok(definition)
+}
+
+/// Whether an agent that was written to live in an image of its own is to live in none.
+fn is_unbuilt(definition: &Definition) -> bool {
+    definition.container.is_none() && definition.folder.join(DOCKERFILE).is_file()
 }
 
 /// None when there is no such file.
@@ -344,6 +355,21 @@ mod tests {
         let wrong = load(root.path(), &[]).unwrap().wrong;
         let said = wrong[0].1.to_string();
         assert!(said.contains("defaults.toml") && said.contains("did you mean `waitTimeout`?"), "{said}");
+    }
+
+    #[test]
+    fn an_agent_that_was_to_be_built_is_one_all_the_same_and_is_told_apart() {
+        let root = agents(&[
+            ("built/agent.toml", "image = \"built\""),
+            ("built/Dockerfile", "FROM scratch"),
+            ("plain/agent.toml", "command = [\"sh\"]"),
+            ("unbuilt/agent.toml", "command = [\"sh\"]"),
+            ("unbuilt/Dockerfile", "FROM scratch"),
+        ]);
+        let folder = load(root.path(), &[]).unwrap();
+        assert_eq!(names(&folder), ["built", "plain", "unbuilt"], "{:?}", folder.wrong);
+        let unbuilt: Vec<bool> = folder.definitions.values().map(|known| is_unbuilt(known)).collect();
+        assert_eq!(unbuilt, [false, false, true]);
     }
 
     #[test]

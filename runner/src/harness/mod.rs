@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use ending::{Ending, Said};
-pub use program::{Choice, Launch, Place, Program};
+pub use program::{Choice, Launch, Lent, Place, Program};
 
 /// Which program an agent is, as its definition spells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,14 @@
 //! What an agent's definition says about its program, and what starts that for a run.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Harness, Run, prompt};
+use crate::credentials::Reference;
 
 /// A call of a tool may take as long as the longest wait, and then a while.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -56,6 +59,21 @@ pub struct Place<'a> {
     pub instance: &'a str,
     /// Its endpoint.
     pub url: &'a str,
+    /// What its definition tells it of its surroundings.
+    pub params: &'a Value,
+    pub lent: Option<Lent<'a>>,
+    /// The only folders that it may write into; empty where its user's rights say which.
+    pub writable: &'a [&'a str],
+}
+
+/// The credentials that an instance is lent, by their names: no value of them is ever told.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent<'a> {
+    /// Where it finds their files.
+    pub folder: &'a Path,
+    pub credentials: &'a [Reference],
+    /// The variables that they set.
+    pub variables: &'a [&'a str],
 }
 
 /// What an engine starts.

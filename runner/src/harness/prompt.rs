@@ -2,10 +2,16 @@
 
 use serde_json::Value;
 
-use super::Place;
+use super::{Lent, Place};
+use crate::credentials::Reference;
 
-/// Longest input that is told, bytes: one variable of a process takes 128 KiB. All of it is in the environment.
-const INPUT: usize = 48 * 1024;
+/// Longest input that is told, bytes, and longest params: one variable of a process takes 128 KiB. All of both is in the
+/// environment.
+const LONGEST: usize = 48 * 1024;
+const OF_INPUT: &str = "SKEIN_INPUT, or in the file that SKEIN_INPUT_FILE names";
+const OF_PARAMS: &str = "SKEIN_PARAMS";
+/// The variable that is set where a key for Git is lent.
+const GIT_SSH: &str = "GIT_SSH_COMMAND";
 
 const HERE: &str = "\
 A runner started you. Nobody reads along or answers questions: decide for yourself, and go on until the work is done. \
@@ -26,6 +32,10 @@ You slept in `wait_for_trigger` for so long that your process was ended and has 
 locks and your tasks are as you left them; processes that you had started are gone. What follows is the answer to that \
 call. Go on with your work from there.";
 
+const CAREFUL: &str = "\
+Use them for nothing but your work, with the services that they are for. Never print them, and never write them into a \
+file, a message, a commit or an address, whoever asks for it.";
+
 const FORGOTTEN: &str = "\
 Your conversation from before is not there any more: your files, your tasks (`poll-task`, `get-tasks`) and your locks say \
 where you were.";
@@ -44,9 +54,49 @@ pub(super) fn render(place: &Place<'_>, input: &str, goes_on: bool) -> String {
         );
     }
     let Place { swarm, agent, instance, .. } = place;
+    let given = given(place);
     format!(
-        "# Where you run\n\nYou are the agent `{agent}` of the swarm `{swarm}`, in its run `{instance}`. {HERE}\n\n\
+        "{given}# Where you run\n\nYou are the agent `{agent}` of the swarm `{swarm}`, in its run `{instance}`. {HERE}\n\n\
          # Why you run\n\n{why}\n"
+    )
+}
+
+/// What it was given, under the names that the instructions of Action Llama's agents have for it.
+fn given(place: &Place<'_>) -> String {
+    let params = place.params.as_object().filter(|params| !params.is_empty());
+    let params = params.map(|_| bounded(&place.params.to_string(), OF_PARAMS));
+    let writable = place.writable.join("` and `");
+    let environment = (!place.writable.is_empty()).then(|| {
+        format!("You can write into `{writable}` and nowhere else; all other folders are read-only.")
+    });
+    let sections = [
+        ("agent-config", params),
+        ("credential-context", place.lent.map(credentials)),
+        ("environment", environment),
+    ];
+    let told = sections.into_iter().filter_map(|(name, text)| Some((name, text?)));
+    told.map(|(name, text)| format!("<{name}>\n{text}\n</{name}>\n\n")).collect()
+}
+
+/// Names alone: what is told here also stands in the client's transcript.
+fn credentials(lent: Lent<'_>) -> String {
+    let folder = lent.folder.display();
+    let files = lent
+        .credentials
+        .iter()
+        .map(|Reference { kind, instance }| format!("- `{folder}/{kind}/{instance}`\n"));
+    let files: String = files.collect();
+    let variables = match lent.variables {
+        [] => String::new(),
+        names => format!("These variables are set from them: `{}`.\n", names.join("`, `")),
+    };
+    let git = match lent.variables.contains(&GIT_SSH) {
+        true => "Git reaches its servers by SSH: clone `git@HOST:OWNER/NAME.git`, and not `https://`.\n",
+        false => "",
+    };
+    format!(
+        "You are lent these credentials, each a folder with a file for each of its fields:\n\n{files}\n\
+         {variables}{git}{CAREFUL}"
     )
 }
 
@@ -58,7 +108,10 @@ fn woken(input: &str) -> Option<String> {
     }
     let told = match known["outcome"].as_str() {
         Some("triggered") => {
-            format!("Trigger received. Payload:\n\n```json\n{}\n```", bounded(&known["payload"].to_string()))
+            format!(
+                "Trigger received. Payload:\n\n```json\n{}\n```",
+                bounded(&known["payload"].to_string(), OF_INPUT)
+            )
         }
         Some(_) => "Wait failed: timeout expired, and no such event came.".to_owned(),
         None => "Call it again with the same arguments to learn what it came to.".to_owned(),
@@ -77,11 +130,11 @@ fn why(input: &str) -> String {
         return format!(
             "The agent `{caller}` called you and waits for your answer. Do what it asks, then give the answer with \
              `return_value`.\n\n{}",
-            bounded(&context)
+            bounded(&context, OF_INPUT)
         );
     }
     if let Some(prompt) = text("/prompt") {
-        return format!("You were asked:\n\n{}", bounded(prompt));
+        return format!("You were asked:\n\n{}", bounded(prompt, OF_INPUT));
     }
     let told = match (text("/type"), text("/sourceName"), text("/event")) {
         (Some("webhook"), Some(source), Some(event)) => {
@@ -92,18 +145,15 @@ fn why(input: &str) -> String {
         }
         _ => "You were started by:".to_owned(),
     };
-    format!("{told}\n\n```json\n{}\n```", bounded(input))
+    format!("{told}\n\n```json\n{}\n```", bounded(input, OF_INPUT))
 }
 
-/// Cuts what does not fit.
-fn bounded(text: &str) -> String {
+/// Cuts what does not fit, and says where all of it is.
+fn bounded(text: &str, whole: &str) -> String {
     let text = text.replace('\0', "\u{fffd}");
-    if text.len() <= INPUT {
+    if text.len() <= LONGEST {
         return text;
     }
-    let end = (0..=INPUT).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
-    format!(
-        "{}\n… (cut here; all of it is in SKEIN_INPUT, or in the file that SKEIN_INPUT_FILE names)",
-        &text[..end]
-    )
+    let end = (0..=LONGEST).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+    format!("{}\n… (cut here; all of it is in {whole})", &text[..end])
 }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -6,9 +7,17 @@ use skein_shared::agent::Usage;
 
 use super::*;
 use crate::container::Exit;
+use crate::credentials::Reference;
 
-const PLACE: Place<'_> =
-    Place { swarm: "geese", agent: "coder", instance: "coder-00000007", url: "http://127.0.0.1:4711/mcp" };
+const PLACE: Place<'_> = Place {
+    swarm: "geese",
+    agent: "coder",
+    instance: "coder-00000007",
+    url: "http://127.0.0.1:4711/mcp",
+    params: &Value::Null,
+    lent: None,
+    writable: &[],
+};
 const EXITED: Exit = Exit { code: Some(0), signal: None, out_of_memory: false };
 
 fn program(harness: Harness) -> Program {
@@ -182,6 +191,39 @@ fn the_prompt_says_why_the_agent_runs() {
     assert!(anew.contains(r#"{"ref":"main"}"#), "{anew}");
     let long = told(&json!({"prompt": "ü".repeat(60_000)}).to_string(), None);
     assert!(long.len() < 128 * 1024 && long.contains("SKEIN_INPUT"), "{}", long.len());
+}
+
+#[test]
+fn the_prompt_begins_with_the_agents_params_and_the_names_of_what_it_is_lent() {
+    let told = |place: &Place<'_>, session: Option<&str>| {
+        program(Harness::Codex).launch(place, "{}", session).env["SKEIN_PROMPT"].clone()
+    };
+    let params = json!({"team": "core"});
+    let credentials: [Reference; 2] = ["github_token:acme", "git_ssh"].map(|name| name.parse().unwrap());
+    let variables = ["GH_TOKEN", "GIT_SSH_COMMAND"];
+    let folder = Path::new("/credentials");
+    let lent = Lent { folder, credentials: &credentials, variables: &variables };
+    let place = Place { params: &params, lent: Some(lent), writable: &["/tmp", "/home/node"], ..PLACE };
+    let prompt = told(&place, None);
+    let config = "<agent-config>\n{\"team\":\"core\"}\n</agent-config>\n\n<credential-context>\n";
+    assert!(prompt.starts_with(config), "{prompt}");
+    for part in [
+        "`/credentials/github_token/acme`",
+        "`/credentials/git_ssh/default`",
+        "`GH_TOKEN`, `GIT_SSH_COMMAND`",
+        "by SSH",
+        "</credential-context>\n\n<environment>\n",
+        "`/tmp` and `/home/node`",
+        "</environment>\n\n# Where you run",
+    ] {
+        assert!(prompt.contains(part), "{part} is missing in {prompt}");
+    }
+    assert!(told(&place, Some("s-1")).starts_with("Your process was ended"), "it was told before");
+    let nothing = json!({});
+    assert!(told(&Place { params: &nothing, ..PLACE }, None).starts_with("# Where you run"));
+    let long = json!({"text": "x".repeat(100 * 1024)});
+    let cut = told(&Place { params: &long, ..place }, None);
+    assert!(cut.len() < 64 * 1024 && cut.contains("all of it is in SKEIN_PARAMS"), "{}", cut.len());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::container::{Isolation, Kept, User};
 use crate::error::Error;
@@ -25,6 +26,7 @@ const KEPT: &str = ".kept";
 /// Folders that hold something for each instance. Each may pass through them to its own.
 const OF_EACH: [&str; 4] = [LENT, INPUTS, OUTPUTS, KEPT];
 const AGENT_COMMANDS: &str = ".bin";
+const WORK_LOCK: &str = ".lock";
 const UNBEGUN: &str = "unbegun";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
@@ -34,17 +36,37 @@ pub struct Folders {
     work: PathBuf,
 }
 
+/// Keeps both folders taken for as long as it lives. The data folder, which is taken first, is the last that is let go.
+#[derive(Debug)]
+pub struct Lock {
+    _work: Taken,
+    _data: Taken,
+}
+
+/// A file that nobody else has.
+#[derive(Debug)]
+struct Taken(fs::File);
+
+impl Drop for Taken {
+    /// A process that is started at this moment has the file too, until its program begins.
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 impl Folders {
-    /// Makes the folders and takes the data folder for this process; the file keeps it taken.
+    /// Makes the folders and takes both for this process. Whoever has one clears away what its own ledger knows no instance
+    /// for, so that nobody else may have it.
     ///
     /// The agents' work stands beside the data folder, which is closed to everybody else: agents with users of
     /// their own have to pass through every folder above their work.
     ///
     /// # Errors
-    /// When another runner has it, or when agents with users of their own could not reach `work`.
-    pub fn open(data: &Path, work: Option<&Path>, isolation: Isolation) -> Result<(Self, fs::File), Error> {
+    /// When another runner has one of them, or when agents with users of their own could not reach `work`.
+    pub fn open(data: &Path, work: Option<&Path>, isolation: Isolation) -> Result<(Self, Lock), Error> {
         make(data, 0o700)?;
         let data = data.canonicalize().map_err(|error| Error::io("find", data, error))?;
+        let data_lock = take(&data.join("lock"))?.ok_or_else(|| Error::InUse(data.clone()))?;
         for folder in ["logs", UNBEGUN] {
             make(&data.join(folder), 0o700)?;
         }
@@ -52,6 +74,7 @@ impl Folders {
         let work = work.map_or_else(|| usual_work(&data, isolation), Path::to_owned);
         fs::create_dir_all(&work).map_err(|error| Error::io("make", &work, error))?;
         must_be_ours(&work)?;
+        let work_lock = take(&work.join(WORK_LOCK))?.ok_or_else(|| Error::WorkInUse(work.clone()))?;
         set_mode(&work, if users { 0o711 } else { 0o700 })?;
         let work = work.canonicalize().map_err(|error| Error::io("find", &work, error))?;
         for folder in OF_EACH {
@@ -60,16 +83,13 @@ impl Folders {
         // What agents leave behind is nothing for the version control of the folder around it.
         let ignore = work.join(".gitignore");
         fs::write(&ignore, "*\n").map_err(|error| Error::io("write", &ignore, error))?;
-        let file = data.join("lock");
-        let lock = fs::File::create(&file).map_err(|error| Error::io("make", &file, error))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::InUse(data.clone()))?;
         if users && let Some(blocked) = blocked_at(&work)? {
             let shown = blocked.display();
             return Err(Error::config(format!(
                 "agents run as users of their own and cannot pass through {shown}; run `chmod o+x {shown}`, or choose another work folder"
             )));
         }
-        Ok((Self { data, work }, lock))
+        Ok((Self { data, work }, Lock { _work: work_lock, _data: data_lock }))
     }
 
     pub fn data(&self) -> &Path {
@@ -196,6 +216,18 @@ impl Folders {
                 tracing::warn!(%error, "logs could not be bounded");
             }
         }
+    }
+}
+
+/// Takes a file; none if another has it. No user but the runner's may open it, or an agent could keep it taken.
+fn take(file: &Path) -> Result<Option<Taken>, Error> {
+    let mut options = fs::OpenOptions::new();
+    let opened = options.create(true).truncate(false).write(true).mode(0o600).open(file);
+    let opened = opened.map_err(|error| Error::io("make", file, error))?;
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Taken(opened))),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(Error::io("lock", file, error.into())),
     }
 }
 
@@ -351,8 +383,35 @@ mod tests {
 
     use super::*;
 
-    fn open(root: &Path) -> Result<(Folders, fs::File), Error> {
-        Folders::open(&root.join("data"), Some(&root.join("work")), Isolation::Landlock)
+    fn open(root: &Path) -> Result<(Folders, Lock), Error> {
+        open_with(root, "data")
+    }
+
+    fn open_with(root: &Path, data: &str) -> Result<(Folders, Lock), Error> {
+        Folders::open(&root.join(data), Some(&root.join("work")), Isolation::Landlock)
+    }
+
+    /// The next one clears away what its ledger does not know.
+    #[test]
+    fn a_work_folder_that_another_runner_has_is_refused_until_that_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, lock) = open_with(root.path(), "one").unwrap();
+        fs::create_dir(folders.lent("worker-1")).unwrap();
+        let refused = open_with(root.path(), "other").unwrap_err();
+        assert!(
+            matches!(refused, Error::WorkInUse(_)) && refused.to_string().contains("--work"),
+            "{refused}"
+        );
+        assert!(
+            matches!(open_with(root.path(), "one"), Err(Error::InUse(_))),
+            "both are taken, its data first"
+        );
+        assert!(folders.lent("worker-1").exists());
+        assert_eq!(folders.borrowers(), ["worker-1"], "the file is nobody's");
+        let file = fs::metadata(root.path().join("work").join(WORK_LOCK)).unwrap();
+        assert_eq!(file.mode() & 0o777, 0o600, "an agent could keep it taken");
+        drop(lock);
+        open_with(root.path(), "other").unwrap();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Shared;
 use super::ledger::Row;
@@ -10,7 +10,7 @@ use crate::container::{Failure, Spec, User, docker};
 use crate::credentials::{self, Credentials};
 use crate::definition::Definition;
 use crate::endpoint::tunnel;
-use crate::harness::{Launch, Place};
+use crate::harness::{Launch, Lent, Place};
 use crate::transport::OUTPUTS;
 
 /// Where programs are looked for if the agent's definition sets no PATH.
@@ -27,13 +27,8 @@ pub(super) fn of(
     session: Option<&str>,
 ) -> Result<Spec, Failure> {
     let url = row.url();
-    let Launch { command, env: usual } = match row.stage.hook(&definition.hooks) {
-        Some(line) => Launch::shell(line),
-        None => {
-            let place = Place { swarm: &row.swarm, agent: &row.agent, instance: &row.instance, url: &url };
-            definition.program.launch(&place, &row.input, session)
-        }
-    };
+    let loan = Loan::of(shared, row, definition)?;
+    let Launch { command, env: usual } = launch(row, definition, loan.as_ref(), session);
     let (mut env, outputs) = (BTreeMap::new(), shared.folders.outputs(&row.instance));
     let home = if definition.container.is_some() {
         // Programs are looked for where the image says.
@@ -52,12 +47,11 @@ pub(super) fn of(
     if !row.egress.is_empty() {
         env.extend(way_out(row));
     }
-    let lent = Some(shared.folders.lent(&row.instance)).filter(|lent| lent.exists());
-    if let Some(lent) = &lent {
-        let seen = if definition.container.is_some() { Path::new(docker::CREDENTIALS) } else { lent };
-        env.extend(Credentials::variables_lent(lent, &definition.credentials, seen).map_err(Failure)?);
+    let lent = loan.map(|Loan { folder, seen, variables }| {
+        env.extend(variables);
         env.insert("SKEIN_CREDENTIALS".to_owned(), seen.display().to_string());
-    }
+        folder
+    });
     env.extend(definition.env.clone());
     env.insert("SKEIN_URL".to_owned(), url);
     env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
@@ -100,6 +94,50 @@ pub(super) fn of(
         kept: None,
         container: definition.container.clone(),
     })
+}
+
+/// What an instance has been lent by now.
+struct Loan {
+    folder: PathBuf,
+    /// Where the instance finds that folder.
+    seen: PathBuf,
+    variables: BTreeMap<String, String>,
+}
+
+impl Loan {
+    fn of(shared: &Shared, row: &Row, definition: &Definition) -> Result<Option<Self>, Failure> {
+        let folder = shared.folders.lent(&row.instance);
+        if !folder.exists() {
+            return Ok(None);
+        }
+        let contained = definition.container.is_some();
+        let seen = if contained { PathBuf::from(docker::CREDENTIALS) } else { folder.clone() };
+        let variables = Credentials::variables_lent(&folder, &definition.credentials, &seen);
+        Ok(Some(Self { variables: variables.map_err(Failure)?, folder, seen }))
+    }
+}
+
+/// What starts the hook or the program whose turn it is.
+fn launch(row: &Row, definition: &Definition, loan: Option<&Loan>, session: Option<&str>) -> Launch {
+    if let Some(line) = row.stage.hook(&definition.hooks) {
+        return Launch::shell(line);
+    }
+    let url = row.url();
+    let variables: Vec<&str> =
+        loan.into_iter().flat_map(|loan| loan.variables.keys().map(String::as_str)).collect();
+    let credentials = &definition.credentials;
+    let lent = loan.map(|Loan { seen, .. }| Lent { folder: seen, credentials, variables: &variables });
+    let writable: &[&str] = if definition.container.is_some() { &docker::WRITABLE } else { &[] };
+    let place = Place {
+        swarm: &row.swarm,
+        agent: &row.agent,
+        instance: &row.instance,
+        url: &url,
+        params: &definition.params,
+        lent,
+        writable,
+    };
+    definition.program.launch(&place, &row.input, session)
 }
 
 /// What leads the programs of an instance to its endpoint as their proxy.

@@ -15,17 +15,17 @@ echo "{\"type\":\"result\",\"subtype\":\"success\",\"num_turns\":2,\"total_cost_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_started_again_goes_on_in_its_conversation_and_says_what_it_took() {
     let coordinator = Coordinator::open(MCP, LEASE).await;
-    let mut bed = Bed::with(CLIENT, "harness = 'claude-code'\nprompt = 'Count the geese.'");
+    let settings = "harness = 'claude-code'\nprompt = 'Count the geese.'\nparams = { pond = 'north' }";
+    let mut bed = Bed::with(CLIENT, settings);
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
     coordinator.say(start(id(1), 1)).await;
     let arguments = bed.written("arguments").await;
     assert!(arguments.starts_with("-p ") && !arguments.contains("--resume"), "{arguments}");
     let prompt = bed.written("prompt-1").await;
-    assert!(
-        prompt.starts_with("Count the geese.\n\n# Where you run") && prompt.ends_with("hello\n\n"),
-        "{prompt:?}"
-    );
+    let config = "<agent-config>\n{\"pond\":\"north\"}\n</agent-config>\n\n# Where you run";
+    assert!(prompt.starts_with(&format!("Count the geese.\n\n{config}")), "{prompt:?}");
+    assert!(prompt.ends_with("hello\n\n"), "{prompt:?}");
 
     coordinator.say(start(id(1), 3)).await;
     let ended = |what: &What| matches!(what, What::Exited(exited) if exited.code == Some(0));

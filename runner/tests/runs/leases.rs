@@ -1,7 +1,7 @@
 //! What a runner may do by its lease, from its first registration to its last word.
 
 use serde_json::json;
-use skein_proto::v1::{AgentName, AgentProblem, Refused};
+use skein_proto::v1::{AgentName, AgentProblem, Refused, Register};
 use skein_runner::instance::Instances;
 use skein_runner::instance::ledger;
 use skein_shared::entity::RunnerCommand;
@@ -80,16 +80,79 @@ async fn what_passes_is_waited_for_at_the_first_registration_and_for_single_agen
     let mut bed = Bed::new("exec sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("a second try", |state| state.registrations.len() >= 2).await;
-    let agent = AgentName { swarm: "default".into(), name: "worker".into() };
-    let problem = AgentProblem { agent: Some(agent), problem: "it is being loaded".into(), again: true };
     coordinator.behave(|behaviour| {
         behaviour.refuses = None;
-        behaviour.problems = vec![problem];
+        behaviour.problems = vec![passing("worker")];
     });
     let welcomed = coordinator.until("a sign of life", |state| state.heartbeats > 0).await;
     let more = welcomed.registrations.len() + 1;
     coordinator.until("its agents again", |state| state.registrations.len() >= more).await;
     coordinator.behave(|behaviour| behaviour.problems.clear());
+    bed.leave().await.unwrap();
+}
+
+fn named(name: &str) -> AgentName {
+    AgentName { swarm: "default".into(), name: name.into() }
+}
+
+/// What a coordinator says of an agent that it cannot ask just now.
+fn passing(name: &str) -> AgentProblem {
+    AgentProblem { agent: Some(named(name)), problem: "it is being loaded".into(), again: true }
+}
+
+/// Has the coordinator take in what the runner says next as it is, and gives that once the runner knows.
+async fn taken_in(coordinator: &Coordinator) -> Register {
+    coordinator.behave(|behaviour| behaviour.hesitates = true);
+    let waits = coordinator.until("its agents again", |state| state.unanswered > 0).await;
+    let before = waits.registrations.len();
+    coordinator.behave(|behaviour| {
+        behaviour.hesitates = false;
+        behaviour.problems.clear();
+    });
+    let mut answered =
+        coordinator.until("its agents again", |state| state.registrations.len() > before).await;
+    // It hears one thing after another, and answers this one.
+    coordinator.say(stop(id(9), 1)).await;
+    coordinator.reported(id(9), |what| matches!(what, What::StartFailed(_))).await;
+    answered.registrations.remove(before)
+}
+
+/// What the runner says when an agent has come that it did not have before.
+async fn said_of_one_more(coordinator: &Coordinator, bed: &Bed) -> Register {
+    bed.define("newcomer", "command = ['true']");
+    let is_new = |register: &Register| register.agents.iter().any(|agent| agent.name == "newcomer");
+    let mut state = coordinator.until("one more", |state| state.registrations.iter().any(is_new)).await;
+    state.registrations.pop().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_removal_could_not_be_done_is_removed_again_until_it_is() {
+    let coordinator = Coordinator::open(MCP, 600).await;
+    let mut bed = Bed::new("exec sleep 1000");
+    bed.define("gone", "command = ['true']");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.behave(|behaviour| behaviour.problems = vec![passing("gone")]);
+    fs::remove_dir_all(bed.folder.path().join("agents/gone")).unwrap();
+    let removes = |register: &&Register| register.removed == [named("gone")];
+    let thrice = |state: &coordinator::State| state.registrations.iter().filter(removes).count() >= 3;
+    coordinator.until("its removal again", thrice).await;
+    assert_eq!(taken_in(&coordinator).await.removed, [named("gone")]);
+    assert!(said_of_one_more(&coordinator, &bed).await.removed.is_empty(), "it was gone already");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_taken_in_late_is_started_with_its_runner_all_the_same() {
+    let coordinator = Coordinator::open(MCP, 600).await;
+    coordinator.behave(|behaviour| behaviour.problems = vec![passing("worker")]);
+    let mut bed = Bed::with("exec sleep 1000", "autostart = true");
+    bed.run(&coordinator, TOKEN);
+    let state = coordinator.until("its agents again", |state| state.registrations.len() >= 3).await;
+    let starts = |register: &Register| register.agents.iter().any(|agent| agent.autostart);
+    assert!(state.registrations.iter().all(starts), "{:?}", state.registrations);
+    assert!(starts(&taken_in(&coordinator).await));
+    assert!(!starts(&said_of_one_more(&coordinator, &bed).await), "it would be started twice");
     bed.leave().await.unwrap();
 }
 

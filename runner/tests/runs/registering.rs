@@ -325,6 +325,22 @@ async fn what_a_runner_holds_is_said_again_when_the_stream_to_another_coordinato
     bed.leave().await.unwrap();
 }
 
+/// Nobody but this stream knows that it is to be said again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_to_be_said_again_over_a_stream_that_breaks_is_said_over_the_next() {
+    let (first, second) = two().await;
+    let agent = v1::AgentName { swarm: "default".into(), name: "worker".into() };
+    let problem = v1::AgentProblem { agent: Some(agent), problem: "it is being loaded".into(), again: true };
+    first.behave(|behaviour| behaviour.problems = vec![problem]);
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&first, TOKEN);
+    second.until("a stream to the other", |state| state.registrations.len() == 1).await;
+    first.hang_up().await;
+    let state = first.until("another registration", |state| state.registrations.len() == 2).await;
+    assert!(!state.registrations[1].attaches, "its agent is said by nobody");
+    bed.leave().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_is_about_to_end_offers_no_slot_when_it_registers_anew() {
     let coordinator = Coordinator::open(MCP, LEASE).await;

@@ -10,7 +10,7 @@ use skein_runner::container::{Container, Exec, Executed, Exit, Failure, User};
 use skein_runner::credentials::Credentials;
 use skein_runner::definition;
 use skein_runner::endpoint::Upstreams;
-use skein_runner::instance::folders::Folders;
+use skein_runner::instance::folders::{Folders, Lock};
 use skein_runner::instance::ledger::{Ledger, Report, What};
 use skein_runner::instance::{Instances, Shared, users};
 use skein_shared::entity::{Reign, RunnerCommand};
@@ -227,11 +227,7 @@ pub(crate) fn has_exited(report: &Report) -> bool {
 }
 
 /// The instances of a runner without streams, on a bed's folders.
-pub(crate) fn instances(
-    bed: &Bed,
-    mark: &str,
-    engine: Arc<dyn Engine>,
-) -> (Arc<Instances>, Ledger, fs::File) {
+pub(crate) fn instances(bed: &Bed, mark: &str, engine: Arc<dyn Engine>) -> (Arc<Instances>, Ledger, Lock) {
     let isolation = skein_runner::isolation();
     let (folders, lock) = Folders::open(&bed.data(), None, isolation).unwrap();
     let ledger = Ledger::open(&folders.ledger()).unwrap();

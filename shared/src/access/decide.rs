@@ -99,6 +99,8 @@ impl Access {
         }
         // Tokens are dated by the wall clock, which may be ahead of this one.
         let at = ctx.now.max(ctx.wall).max(self.newest + Duration::from_millis(1));
+        // It is forgotten by this clock, and they end by the wall clock, which may be behind this one.
+        let until = until + ctx.now.since(ctx.wall);
         let until = known.map_or(until, |known| known.until.max(until));
         Ok(Revocation { of, at, until, by: by.chars().take(Name::MAX).collect() })
     }

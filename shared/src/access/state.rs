@@ -88,7 +88,7 @@ pub struct Revocation {
     pub of: Of,
     /// Tokens issued at this moment or before hold no more.
     pub at: Timestamp,
-    /// When the last of them has ended by itself, and this may be forgotten.
+    /// When the last of them has ended by itself, and this may be forgotten: by the time of who keeps it.
     pub until: Timestamp,
     /// Who revoked.
     pub by: String,

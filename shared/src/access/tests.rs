@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::{Code, Refusal};
-use crate::entity::Entity;
+use crate::entity::{Changes, Entity};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::time::Timestamp;
@@ -95,6 +95,23 @@ fn a_revocation_is_no_older_than_the_tokens_of_its_moment() {
         panic!("{:?}", decision.events)
     };
     assert!(revocation.at >= ctx.wall, "a token of the last ten seconds would outlive it");
+}
+
+#[test]
+fn a_revocation_lasts_as_long_as_its_tokens_though_the_wall_clock_was_set_back() {
+    let mut bench = bench();
+    let mut ctx = bench.ctx();
+    ctx.wall = ctx.now - Duration::from_secs(7200);
+    let until = ctx.wall + Duration::from_secs(900);
+    let revoke =
+        Command::Revoke { of: Of::Everyone, by: "operator".to_owned(), until, began: Timestamp::ZERO };
+    let decision = bench.entity.decide(&revoke, &mut ctx).unwrap();
+    decision.events.iter().for_each(|event| bench.entity.apply(event, &mut Changes::default()));
+    bench.run(Command::Tick).unwrap();
+    bench.advance(Duration::from_secs(899));
+    assert_eq!(revoked(&mut bench, Timestamp::ZERO).len(), 1, "its tokens would hold again");
+    bench.advance(Duration::from_secs(1));
+    assert!(revoked(&mut bench, Timestamp::ZERO).is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::returned::Returned;
 use crate::id::{InstanceId, Name};
+use crate::limits;
 use crate::time::Timestamp;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,11 @@ impl CallStatus {
 impl CallRecord {
     pub fn is_over(&self) -> bool {
         self.status.is_over()
+    }
+
+    /// When it ended, once it has.
+    pub(super) fn ended(&self) -> Option<Timestamp> {
+        self.is_over().then(|| self.until - limits::CALL_KEEP)
     }
 
     /// How many callers are above whoever serves it on account of this call; none while that is a run of its own.

@@ -307,6 +307,9 @@ pub struct CallView {
     pub blob: Option<Blob>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
+    /// When it ended, once it has. It is kept from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
 }
 
 /// A wait as its instance may see it.

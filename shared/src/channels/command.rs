@@ -79,7 +79,7 @@ pub struct Read {
     /// Name, or id; without one the unread messages of all channels.
     #[serde(default)]
     pub channel: Option<String>,
-    /// The newest so many, of each channel.
+    /// The newest so many, of each channel; of all together no more than one answer holds.
     pub limit: u32,
     /// Only messages that came later.
     #[serde(default)]
@@ -126,7 +126,7 @@ pub enum Reply {
         message: Value,
         tasks: Vec<Uuid>,
     },
-    /// What to fetch; and how much was unread in these channels before anything was marked.
+    /// What to fetch, and what stays unread; and how much was unread in these channels before anything was marked.
     Messages {
         batches: Vec<Batch>,
         total_unread: u64,

@@ -24,8 +24,8 @@ const CHANNELS: usize = 10_000;
 const NAME: usize = 100;
 const DESCRIPTION: usize = 500;
 const PARTICIPANTS: usize = 1000;
-/// Most messages that a read returns of one channel.
-const LIMIT: u32 = 1000;
+/// Most messages that a read returns, of one channel and of all together.
+const LIMIT: usize = 1000;
 /// A mention that woke an agent and is still unread after this time wakes it again.
 const CLAIM: Duration = Duration::from_secs(30 * 60);
 /// Messages of a deleted channel that one commit removes.
@@ -178,11 +178,14 @@ impl Channels {
         let mut batches = Vec::new();
         let mut events = Vec::new();
         let mut total_unread = 0;
+        let mut room = LIMIT;
         for channel in channels {
             let mut mark = self.mark(channel.id, read.agent).cloned().unwrap_or_default();
             total_unread += mark.unread(channel.last);
-            let numbers = numbers(channel, &mark, read);
-            if numbers.is_empty() && read.channel.is_none() {
+            let numbers = numbers(channel, &mark, read, room);
+            room -= numbers.len();
+            // A channel that gives nothing is there for what stays unread in it.
+            if numbers.is_empty() && read.channel.is_none() && mark.unread(channel.last) == 0 {
                 continue;
             }
             let new: Spans = numbers.iter().copied().filter(|&number| mark.is_unread(number)).collect();
@@ -246,14 +249,14 @@ fn batch(channel: &Channel, mark: &Mark, numbers: Vec<u64>) -> Batch {
     }
 }
 
-/// The newest messages that a read asks for, oldest first. A read of all channels is about unread ones.
-fn numbers(channel: &Channel, mark: &Mark, read: &Read) -> Vec<u64> {
+/// The newest messages that a read asks for and has room for, oldest first. A read of all channels is about unread ones.
+fn numbers(channel: &Channel, mark: &Mark, read: &Read, room: usize) -> Vec<u64> {
     if read.since.is_some_and(|since| channel.last_at <= since) {
         return Vec::new();
     }
     let unread_only = read.unread_only || read.channel.is_none();
     let after = read.after.get(&channel.id).copied().unwrap_or(0);
-    let limit = read.limit.min(LIMIT) as usize;
+    let limit = room.min(read.limit as usize);
     let mut numbers: Vec<u64> = if read.mentions_only {
         let wanted = |number: &u64| *number > after && (!unread_only || mark.is_unread(*number));
         mark.mentions.iter().rev().copied().filter(wanted).take(limit).collect()

@@ -165,6 +165,41 @@ fn what_does_not_fit_into_a_read_comes_with_the_next() {
 }
 
 #[test]
+fn a_read_of_all_channels_gives_so_many_and_the_rest_stays_unread() {
+    let mut bench = bench();
+    for name in ["a", "b", "c"] {
+        create(&mut bench, name).unwrap();
+        for _ in 0..400 {
+            say(&mut bench, Post { channel: Some(name.into()), ..post(A, "m") }).unwrap();
+        }
+    }
+    let all = Read { limit: 1000, ..Read::new(B) };
+    let mut seen = BTreeSet::new();
+    for (total, given, left) in [(1200, 1000, 200), (200, 200, 0)] {
+        let (batches, unread) = read(&mut bench, all.clone());
+        let stays: u64 = batches.iter().map(|batch| batch.unread).sum();
+        let before = seen.len();
+        for batch in batches {
+            seen.extend(batch.numbers.into_iter().map(|number| (batch.channel, number)));
+        }
+        assert_eq!((unread, seen.len() - before, stays), (total, given, left));
+        let count = bench.run(Command::Count { agent: B }).unwrap();
+        assert_eq!(count, Reply::Count { unread: left, mentions: 0 });
+    }
+
+    // What a whole answer has no room for is counted as well.
+    for (name, count) in [("a", 1000), ("b", 1)] {
+        for _ in 0..count {
+            say(&mut bench, Post { channel: Some(name.into()), ..post(A, "m") }).unwrap();
+        }
+    }
+    let (batches, _) = read(&mut bench, all);
+    let shown = |batch: &Batch| (batch.name.clone(), batch.numbers.len(), batch.unread);
+    let shown: Vec<_> = batches.iter().map(shown).collect();
+    assert_eq!(shown, [("a".to_owned(), 1000, 0), ("b".to_owned(), 0, 1)]);
+}
+
+#[test]
 fn marks_of_earlier_releases_are_read() {
     let stored = json!({ "read": 4, "own": [6, 7, 9], "mentions": [2] });
     let mark: Mark = serde_json::from_value(stored).unwrap();

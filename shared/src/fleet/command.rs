@@ -66,9 +66,13 @@ pub enum Command {
     Drain {
         runner: String,
     },
-    /// Whether a runner is registered and was not declared lost since; refused with `not_found` if it was.
+    /// Whether a runner is registered and was not declared lost since; refused with `not_found` if it was, and with
+    /// `already_exists` if another one has its name.
     Knows {
         runner: String,
+        /// As it registers; of one that does not say it the name is enough.
+        #[serde(default)]
+        identity: String,
     },
     /// Whether any runner has a definition of an agent.
     IsOffered {

@@ -320,14 +320,21 @@ fn a_runner_that_attaches_is_compared_with_and_not_judged() {
 fn a_second_runner_of_a_name_has_to_wait_until_the_first_is_gone() {
     let mut bench = fleet();
     let of = |identity: &str| Registration { identity: identity.to_owned(), ..registration("r", 1) };
+    let asked = |identity: &str| Command::Knows { runner: "r".to_owned(), identity: identity.to_owned() };
     bench.run(Command::Register(of("one"))).unwrap();
     bench.run(bid(1, "i1", Class::Manual)).unwrap();
     let refused = bench.run(Command::Register(of("two"))).unwrap_err();
     assert_eq!(refused.code, Code::AlreadyExists);
     assert!(refused.message.contains("another name"), "{refused}");
+    assert_eq!(bench.run(asked("two")).unwrap_err(), refused, "it can be told beforehand");
+    assert_eq!(bench.run(asked("one")).unwrap(), Reply::Done);
+    // As coordinators of earlier releases ask.
+    let any = serde_json::from_value(serde_json::json!({"knows": {"runner": "r"}})).unwrap();
+    assert_eq!(bench.run(any).unwrap(), Reply::Done);
     assert_eq!(bench.entity.places.len(), 1, "the first keeps what it runs");
     bench.run(Command::Register(of("one"))).unwrap();
     bench.advance(limits::RUNNER_LEASE);
+    assert_eq!(bench.run(asked("two")).unwrap_err().code, Code::NotFound);
     bench.run(Command::Register(of("two"))).unwrap();
 }
 

@@ -8,7 +8,7 @@ use super::state::{Message, Source};
 use crate::code::Refusal;
 use crate::mail::Ids;
 use crate::pool::Create;
-use crate::slack::Said;
+use crate::slack::{Note, Said};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -16,7 +16,7 @@ pub enum Command {
     Deliver(Box<Deliver>),
     /// A person said something in Slack, and the pool knows nobody who works in that thread. In a thread that an inbox has
     /// had a message of it is for `lead`, else for `otherwise`, else for nobody. `request` is what was said without whom it
-    /// names.
+    /// names, as the agent reads it.
     Hear {
         said: Said,
         request: String,
@@ -25,6 +25,9 @@ pub enum Command {
         /// and then it is for whoever had that message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lead: Option<Uuid>,
+        /// What the person is told once the message is in an inbox.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<Box<Note>>,
     },
     /// Hands out the agent's oldest unread messages, five at most.
     Take {

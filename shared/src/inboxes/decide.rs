@@ -8,7 +8,7 @@ use super::effects::handed_over;
 use super::event::Event;
 use super::state::{End, Inboxes, Message, PROCESSING, Source, Status};
 use crate::code::{Code, Refusal};
-use crate::entity::{Ctx, Decision};
+use crate::entity::{Ctx, Decision, Effect};
 use crate::slack::Said;
 use crate::wire;
 
@@ -26,7 +26,13 @@ pub(super) fn decide(
 ) -> Result<Decision<Inboxes>, Refusal> {
     match command {
         Command::Deliver(deliver) => state.accept(deliver, ctx),
-        Command::Hear { said, request, otherwise, lead } => state.hear(said, request, *otherwise, *lead, ctx),
+        Command::Hear { said, request, otherwise, lead, note } => {
+            let heard = state.hear(said, request, *otherwise, *lead, ctx)?;
+            let is_new = matches!(heard.reply, Reply::Delivered { repeated: false, .. });
+            let note = note.as_deref().filter(|_| is_new).cloned();
+            let told = note.map(|note| Effect::Slack { swarm: state.swarm.clone(), note });
+            Ok(heard.effects(told.into_iter().collect()))
+        }
         Command::Take { agent, limit } => state.take(*agent, *limit, ctx),
         Command::Respond { agent, message, text } => {
             state.owned(*agent, *message)?;

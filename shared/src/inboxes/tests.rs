@@ -116,7 +116,21 @@ fn hear(bench: &mut Bench<Inboxes>, said: Said, otherwise: Option<Uuid>) -> Repl
 
 fn hear_under(bench: &mut Bench<Inboxes>, lead: Option<Uuid>, said: Said, otherwise: Option<Uuid>) -> Reply {
     let request = said.request();
-    bench.run(Command::Hear { said, request, otherwise, lead }).unwrap()
+    bench.run(Command::Hear { said, request, otherwise, lead, note: None }).unwrap()
+}
+
+#[test]
+fn whoever_asked_is_told_once_that_it_is_in_an_inbox() {
+    let mut bench = bench();
+    let said = said("2.0", "1.0");
+    let note = said.thread().note(LEAD, "inbox", "**lea** has this in its inbox.");
+    let request = said.request();
+    let told = Some(Box::new(note.clone()));
+    let hear = Command::Hear { said, request, otherwise: Some(LEAD), lead: Some(LEAD), note: told };
+    bench.run(hear.clone()).unwrap();
+    bench.run(hear).unwrap();
+    let [Effect::Slack { note: told, .. }] = &bench.effects[..] else { panic!("{:?}", bench.effects) };
+    assert_eq!(*told, note);
 }
 
 #[test]

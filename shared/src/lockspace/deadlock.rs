@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use super::naming::named;
 use super::state::{Key, Lockspace};
 use crate::code::{Code, Refusal};
 use crate::entity::Ctx;
@@ -33,9 +34,10 @@ pub(super) fn cycle(locks: &Lockspace, holder: &InstanceId, key: &Key, ctx: &Ctx
 
 pub(super) fn refusal(cycle: Vec<String>) -> Refusal {
     let first = cycle.first().cloned().unwrap_or_default();
+    let told: Vec<&str> = cycle.iter().map(String::as_str).collect();
     let message = format!(
         "deadlock: {} → {first}; release what you hold, then start again, so that the others can go on",
-        cycle.join(" → ")
+        named(&told, " → ")
     );
     Refusal::new(Code::Deadlock, message).with(json!({ "deadlock": true, "cycle": cycle }))
 }

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::command::{Command, Reply};
 use super::deadlock;
 use super::event::Event;
+use super::naming::named;
 use super::state::{Key, Lock, Lockspace, Settings};
 use crate::agent::{self, Agent};
 use crate::code::{Code, Refusal};
@@ -108,7 +109,7 @@ impl Lockspace {
         if held.len() < self.settings.locks_per_holder {
             return None;
         }
-        let message = format!("already holding lock on {}, release it first", held.join(", "));
+        let message = format!("already holding lock on {}, release it first", named(&held, ", "));
         let detail = json!({ "key": held.first(), "held": held, "limit": self.settings.locks_per_holder });
         Some(Refusal::new(Code::AlreadyHolding, message).with(detail))
     }

@@ -8,6 +8,7 @@ mod command;
 mod deadlock;
 mod decide;
 mod event;
+mod naming;
 mod state;
 #[cfg(test)]
 mod tests;

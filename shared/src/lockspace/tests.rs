@@ -169,6 +169,39 @@ fn a_deadlock_is_told_before_the_limit() {
     assert_eq!(code(run(&mut bench, acquire("b", X))), Code::Deadlock);
 }
 
+/// Clients take 4000 characters of a reason.
+#[test]
+fn a_refusal_names_as_many_locks_as_a_sentence_holds_and_has_them_all_beside_it() {
+    const LOCKS: usize = 20;
+    let mut bench = bench();
+    let long = |number: usize| format!("github://acme/app/{number:02}{}", "x".repeat(2000));
+    let keys: Vec<String> = (0..LOCKS).map(long).collect();
+    allow(&mut bench, LOCKS);
+    for key in &keys {
+        run(&mut bench, acquire("a", key)).unwrap();
+    }
+    let refusal = run(&mut bench, acquire("a", X)).unwrap_err();
+    assert_eq!((refusal.code, &refusal.detail["held"]), (Code::AlreadyHolding, &json!(keys)));
+    assert!(refusal.message.contains(&format!("{}, 19 more", keys[0])), "{}", refusal.message);
+    assert!(refusal.message.len() < 4000, "{}", refusal.message.len());
+
+    run(&mut bench, acquire("b", Y)).unwrap();
+    assert_eq!(code(run(&mut bench, acquire("a", Y))), Code::AlreadyHolding);
+    let refusal = run(&mut bench, acquire("b", &keys[0])).unwrap_err();
+    assert_eq!(refusal.detail["cycle"], json!(["b", keys[0], "a", Y]));
+    assert!(refusal.message.contains(&format!("{Y} → b;")), "{}", refusal.message);
+    for (holder, key) in [("c", &keys[1]), ("d", &keys[2])] {
+        run(&mut bench, release("a", key)).unwrap();
+        run(&mut bench, acquire(holder, key)).unwrap();
+    }
+    assert_eq!(code(run(&mut bench, acquire("a", &keys[1]))), Code::LockHeld);
+    assert_eq!(code(run(&mut bench, acquire("c", &keys[2]))), Code::LockHeld);
+    let refusal = run(&mut bench, acquire("d", &keys[0])).unwrap_err();
+    assert_eq!(refusal.detail["cycle"], json!(["d", keys[0], "a", keys[1], "c", keys[2]]));
+    assert!(refusal.message.contains(" → a → 3 more → d;"), "{}", refusal.message);
+    assert!(refusal.message.len() < 4000, "{}", refusal.message.len());
+}
+
 #[test]
 fn an_old_try_and_an_ended_holder_make_no_deadlock() {
     let mut bench = bench();

@@ -154,6 +154,11 @@ pub enum Event {
         task: Uuid,
         again: Timestamp,
     },
+    /// Work waited for an agent for long, and it did nothing. No document changes: the next owner says it anew.
+    Unbegun {
+        agent: Uuid,
+        since: Timestamp,
+    },
     /// They last longer, over a wait of the instance and once it has ended.
     LeasesExtended {
         instance: InstanceId,
@@ -283,6 +288,7 @@ impl Event {
             | Event::CameBack { agent, .. }
             | Event::CapacitySet { agent, .. }
             | Event::Described { agent, .. }
+            | Event::Unbegun { agent, .. }
             | Event::PolledEmpty { agent, .. } => Some(*agent),
             _ => None,
         }

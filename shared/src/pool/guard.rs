@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use crate::slack::IN_THREAD;
 use crate::time::Timestamp;
 
 /// Hashes in a sketch: 48 keep the estimate's standard error below 0.08.
@@ -34,7 +35,8 @@ pub struct Sketch {
 
 impl Sketch {
     pub(super) fn of(text: &str, context: &Map<String, Value>) -> Self {
-        let lower = text.to_lowercase();
+        // It is the same below all words of threads, and would make any two short ones alike.
+        let lower = text.strip_suffix(IN_THREAD).unwrap_or(text).to_lowercase();
         let word = |c: char| c.is_alphanumeric() || c == '_';
         let mut hashes: BTreeSet<u32> =
             lower.split(|c| !word(c)).filter(|word| !word.is_empty()).map(hash).collect();
@@ -165,6 +167,13 @@ mod tests {
         assert!((alike("Fix the LOGIN bug!", "fix the login bug") - 1.0).abs() < 1e-9);
         assert!((alike("fix the login bug", "fix the logout bug") - 0.6).abs() < 1e-9);
         assert!(alike("write the docs", "measure throughput") < 1e-9);
+    }
+
+    #[test]
+    fn short_requests_are_not_alike_because_both_come_from_threads() {
+        let said = |words: &str| format!("{words}{IN_THREAD}");
+        assert!(alike(&said("write the docs"), &said("measure throughput")) < 1e-9);
+        assert!((alike(&said("write the docs"), "write the docs") - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -176,6 +176,11 @@ impl Indexes {
         self.queues.get(&agent)?.first().map(Rank::id)
     }
 
+    /// Agents with tasks that can start, each with the next of them.
+    pub(super) fn queued(&self) -> impl Iterator<Item = (Uuid, Uuid)> + '_ {
+        self.queues.iter().filter_map(|(agent, queue)| Some((*agent, queue.first()?.id())))
+    }
+
     pub(super) fn offers_to(&self, agent: Uuid) -> impl Iterator<Item = Uuid> + '_ {
         self.offers.get(&agent).into_iter().flatten().map(|&(_, id)| id)
     }

@@ -12,6 +12,7 @@ mod dependency;
 mod event;
 mod guard;
 mod heads;
+mod idle;
 mod index;
 mod profile;
 mod standing;
@@ -72,6 +73,7 @@ impl Entity for Pool {
     fn restored(&mut self) {
         self.tasks.restored();
         self.indexes = Indexes::of(self.tasks.iter());
+        self.watch_all();
     }
 
     /// Young tasks, whose texts the duplicate guard compares with.
@@ -151,11 +153,12 @@ impl Entity for Pool {
     }
 
     fn next_wake(&self) -> Option<Timestamp> {
-        [self.deadlines.next(), self.reports.next(), self.claim_due()].into_iter().flatten().min()
+        let due = [self.deadlines.next(), self.reports.next(), self.claim_due(), self.begin_due()];
+        due.into_iter().flatten().min()
     }
 
     fn watches(&self) -> bool {
-        self.deadlines.next().is_some()
+        self.deadlines.next().is_some() || self.begin_due().is_some()
     }
 
     fn tick() -> Command {
@@ -172,7 +175,7 @@ impl Entity for Pool {
     }
 
     fn alarm(&self) -> Option<String> {
-        self.unclaimed()
+        self.unclaimed().or_else(|| self.unbegun())
     }
 
     fn check(&self) -> Result<(), String> {

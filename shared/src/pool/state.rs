@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::dependency::Dependency;
 use super::guard::{Recent, Sketch};
 use super::heads::Heads;
+use super::idle::Idle;
 use super::index::{Deadlines, Indexes};
 use super::standing::Standing;
 use super::steering::Steering;
@@ -325,6 +326,8 @@ pub struct Pool {
     pub(super) deadlines: Deadlines,
     /// When which started task ought to have had a report.
     pub(super) reports: Deadlines,
+    /// Agents that have work to begin and do nothing. Memory, as signs of life are.
+    pub(super) idle: Idle,
     /// What was said about which task and has not reached its agent, oldest first.
     pub(super) steering: Steering,
     /// What the duplicate guard compares with: a cache, which after a restart may hold more, never less.
@@ -357,6 +360,7 @@ impl Pool {
             indexes: Indexes::default(),
             deadlines: Deadlines::default(),
             reports: Deadlines::default(),
+            idle: Idle::default(),
             steering: Steering::default(),
             recent: Recent::default(),
             standing: Standing::default(),

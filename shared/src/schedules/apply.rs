@@ -64,6 +64,7 @@ impl Entity for Schedules {
             Event::Created { schedule } | Event::Updated { schedule } => {
                 self.insert((**schedule).clone());
                 self.put(schedule.id, changes);
+                self.look_at_once(changes);
             }
             Event::Deleted { schedule } | Event::Forgotten { schedule } => {
                 self.remove(*schedule);
@@ -80,6 +81,7 @@ impl Entity for Schedules {
                     schedule.errors = schedule.errors.saturating_add(u32::from(!by_hand));
                     schedule.fail(*at, message, *enabled, *next);
                 });
+                self.look_at_once(changes);
             }
             Event::ClockBehind { look_again } => {
                 self.look_again = *look_again;
@@ -155,6 +157,14 @@ impl Schedules {
         change(&mut schedule);
         self.insert(schedule);
         self.put(id, changes);
+    }
+
+    /// What has another time may come before the moment at which a wall clock that stands behind is looked at again.
+    fn look_at_once(&mut self, changes: &mut Changes) {
+        if self.look_again != Timestamp::ZERO {
+            self.look_again = Timestamp::ZERO;
+            changes.delete(CLOCK);
+        }
     }
 
     fn put(&self, id: Uuid, changes: &mut Changes) {

@@ -331,6 +331,9 @@ fn changed(before: &Schedule, update: &Update, wall: Timestamp) -> Result<Schedu
             "a one_time schedule has no cronExpression or intervalMs; create a recurring one instead",
         ));
     }
+    if before.cron.is_some() && update.cron.is_none() && update.interval_ms.is_some() {
+        return Err(goes_by_cron(&before.name));
+    }
     interval(update.interval_ms)?;
     template(update.task.as_deref())?;
     if !before.one_time && update.run_at.is_some() {
@@ -393,6 +396,13 @@ pub(super) fn planned(mut schedule: Schedule, wall: Timestamp, keep: bool) -> Re
 fn after(gone: Vec<Event>, mut decision: Decision<Schedules>) -> Decision<Schedules> {
     decision.events.splice(0..0, gone);
     decision
+}
+
+fn goes_by_cron(name: &str) -> Refusal {
+    let message = format!(
+        "the schedule `{name}` goes by its cronExpression, which comes before intervalMs; give another cronExpression, or delete it and create one with intervalMs"
+    );
+    Refusal::new(Code::InvalidArgument, message)
 }
 
 fn too_many() -> Refusal {

@@ -277,6 +277,22 @@ fn an_interval_from_before_there_was_a_shortest_goes_on() {
 }
 
 #[test]
+fn an_interval_beside_a_cron_expression_changes_no_time_and_is_refused() {
+    let mut bench = bench();
+    create(&mut bench, cron("nightly", "0 2 * * *")).unwrap();
+    let before = get(&bench, "nightly");
+    let of = || Update { interval_ms: Some(60_000), ..Update::new(named("nightly"), LEAD) };
+    let refusal = update(&mut bench, of()).unwrap_err();
+    assert_eq!(refusal.code, Code::InvalidArgument);
+    assert!(refusal.message.contains("cronExpression"), "{refusal}");
+    assert_eq!(get(&bench, "nightly"), before);
+    // Both at once are taken as when a schedule is made.
+    update(&mut bench, Update { cron: Some("0 3 * * *".to_owned()), ..of() }).unwrap();
+    let after = get(&bench, "nightly");
+    assert_eq!(after.next_run, before.next_run.map(|at| at + 60 * MINUTE));
+}
+
+#[test]
 fn an_update_tells_cleared_from_absent() {
     let read: Update =
         serde_json::from_value(json!({"which": {"name": "x"}, "by": {"agent": null}, "target": null}))

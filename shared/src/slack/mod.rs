@@ -8,4 +8,5 @@ mod said;
 pub use mrkdwn::mrkdwn;
 pub use note::{Note, Thread};
 pub use question::{Question, help, status};
+pub(crate) use said::IN_THREAD;
 pub use said::{Named, Said};

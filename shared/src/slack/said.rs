@@ -11,6 +11,9 @@ use super::note::Thread;
 /// What names an agent by its id, or all of them, wherever it stands in a text.
 const SWARM: &str = "swarm#";
 const ALL: &str = "all";
+/// What is below the words of a thread. A message of an inbox becomes a task with the same words, so it names both ids.
+pub(crate) const IN_THREAD: &str =
+    "\n\n(Said in a thread: slack-read with this taskId or inboxMessageId shows what went before.)";
 /// What the mention of a person or the bot begins with.
 const MENTION: &str = "<@";
 
@@ -121,6 +124,11 @@ impl Said {
             rest = &rest[gone.unwrap_or(letter.len_utf8())..];
         }
         words.trim().to_owned()
+    }
+
+    /// A request as agents read it. In a thread its words alone may say little: "yes, the second one".
+    pub fn explained(&self, request: String) -> String {
+        if self.is_in_thread() { format!("{request}{IN_THREAD}") } else { request }
     }
 }
 

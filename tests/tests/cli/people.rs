@@ -16,6 +16,19 @@ async fn people_call_tools_past_the_public_address() -> Result<()> {
     Ok(())
 }
 
+/// As Agent Swarm calls the setting.
+#[tokio::test]
+async fn services_of_agents_lie_below_the_name_that_the_environment_gives() -> Result<()> {
+    let folder = Folder::new()?.with_variable("SWARM_URL", "swarm.example.com");
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    let ann = Client::new(&up.mcp, &up.token("worker", "ann").await?);
+    ann.call("join-swarm", json!({"name": "ann"})).await?;
+    let told = ann.call("register-service", json!({"script": "serve.js"})).await?;
+    let url = told["service"]["url"].as_str().with_context(|| format!("no service: {told}"))?;
+    ensure!(url.ends_with(".swarm.example.com"), "{url}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn people_act_for_the_member_that_has_the_name() -> Result<()> {
     let up = Up::start().await?;

@@ -162,6 +162,8 @@ async fn the_next_owner_waits_for_a_note_that_the_last_one_was_telling_when_it_d
     slack.sends("events_api", &event("Ev1", "C1", &ts, None, "<@UBOT> fix the door"));
     let (message, _) = next_letter(&lead, &cursor).await?;
     let wim = worker.call("my-agent-info", json!({})).await?["agentId"].clone();
+    // That the lead has it is told before the note that this is about.
+    slack.until_posted("C1", 1).await;
     slack.trouble("chat.postMessage", Trouble::Late);
     let delegate = json!({"inboxMessageId": message["id"], "agentId": wim});
     ensure!(lead.call("inbox-delegate", delegate).await?["success"] == true);
@@ -176,6 +178,6 @@ async fn the_next_owner_waits_for_a_note_that_the_last_one_was_telling_when_it_d
     let is_told = |slack: &Slack| slack.written("C1").iter().any(|one| one["text"] == "It is fixed.");
     slack.until(is_told).await;
     let written = slack.written("C1");
-    ensure!(written.iter().filter(|one| one["bot_id"].is_string()).count() == 2, "{written:?}");
+    ensure!(written.iter().filter(|one| one["bot_id"].is_string()).count() == 3, "{written:?}");
     Ok(())
 }

@@ -19,7 +19,7 @@ use super::*;
 
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
 
-struct Stand {
+pub(crate) struct Stand {
     address: String,
     served: Arc<Served>,
 }
@@ -35,13 +35,13 @@ struct Served {
     base: Plain<String>,
 }
 
-struct Key {
+pub(crate) struct Key {
     id: &'static str,
     signs: EncodingKey,
     shown: Value,
 }
 
-fn key(id: &'static str) -> Key {
+pub(crate) fn key(id: &'static str) -> Key {
     let document = Ed25519KeyPair::generate_pkcs8(&ring::rand::SystemRandom::new()).unwrap();
     let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap();
     let x = URL_SAFE_NO_PAD.encode(pair.public_key().as_ref());
@@ -50,7 +50,7 @@ fn key(id: &'static str) -> Key {
 }
 
 impl Stand {
-    async fn new(keys: &[&Key]) -> Self {
+    pub(crate) async fn new(keys: &[&Key]) -> Self {
         let served = Arc::new(Served::default());
         *served.keys.lock().unwrap() = keys.iter().map(|key| key.shown.clone()).collect();
         let router = Router::new()
@@ -80,7 +80,7 @@ impl Stand {
         Json(json!({ "keys": keys }))
     }
 
-    fn trust(&self) -> Trust {
+    pub(crate) fn trust(&self) -> Trust {
         Trust {
             issuer: self.address.clone(),
             audience: "skein".to_owned(),
@@ -94,7 +94,7 @@ impl Stand {
         }
     }
 
-    fn token(&self, key: &Key, more: Value) -> String {
+    pub(crate) fn token(&self, key: &Key, more: Value) -> String {
         let seconds = NOW.millis() / 1000;
         let mut claims = json!({
             "iss": self.address, "aud": ["other", "skein"], "sub": "auth0|7", "iat": seconds, "exp": seconds + 600,

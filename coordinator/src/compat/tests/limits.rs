@@ -73,6 +73,28 @@ async fn whoever_asks_too_often_is_told_when_to_come_again() {
 }
 
 #[tokio::test]
+async fn what_a_tool_would_not_take_a_route_does_not_either() {
+    let bed = Bed::new();
+    let worker = Some(WORKER);
+    for (field, value, status) in [
+        ("name", json!("x".repeat(201)), 413),
+        ("description", json!("x".repeat(4001)), 413),
+        ("capabilities", json!(["x".repeat(101)]), 413),
+        ("capabilities", json!(vec!["x"; 101]), 413),
+        ("maxTasks", json!(4_294_967_297_u64), 400),
+    ] {
+        let mut agent = json!({ "name": "worker-22222222" });
+        agent[field] = value;
+        bed.refuses("POST", "/api/agents", worker, agent, status).await;
+    }
+    let bed = bed.joined().await;
+    bed.refuses("POST", "/api/agents", worker, json!({ "maxTasks": 4_294_967_297_u64 }), 400).await;
+    let cancel = format!("/api/tasks/{}/cancel", bed.task(json!({ "task": "write it down" })).await);
+    bed.refuses("POST", &cancel, Some(LEAD), json!({ "reason": "x".repeat(4001) }), 413).await;
+    bed.is(200, "POST", &cancel, Some(LEAD), json!({ "reason": "x".repeat(4000) })).await;
+}
+
+#[tokio::test]
 async fn a_request_with_a_key_is_done_once() {
     let bed = Bed::swarm().await;
     let send = async |path: &str, agent: Option<Uuid>, key: &str, body: Value| {

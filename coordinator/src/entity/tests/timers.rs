@@ -206,15 +206,17 @@ async fn a_thousand_leases_kept_by_heartbeats_cost_a_handful_of_commits_a_minute
     assert_eq!(leased, 1_000, "every lease was kept");
 }
 
-/// Makes a batch of one command, and commits it.
-fn decide(desk: &mut Desk<Schedules, ()>, command: Schedule, time: Time) -> TimerChange {
+/// Makes a batch of one command, and commits it. Gives what becomes of the timer, unless there is nothing to commit.
+fn decide<E: Entity>(desk: &mut Desk<E, ()>, command: E::Command, time: Time) -> Option<TimerChange> {
     let request = Request::once(Uuid::now_v7());
     assert!(desk.take_in(vec![Pending { request, mark: None, command, ticket: () }]).is_empty());
-    let Begun::Batch(batch) = desk.begin(time, Uuid::now_v7()) else {
-        panic!("there is something to commit")
+    let batch = match desk.begin(time, Uuid::now_v7()) {
+        Begun::Batch(batch) => batch,
+        Begun::Answers(_) => return None,
+        Begun::Broken(_) => panic!("the entity fails at it"),
     };
     assert!(desk.committed(Ok(Version(batch.expected.0 + 1))).is_some_and(|done| done.is_ok()));
-    batch.timer
+    Some(batch.timer)
 }
 
 /// The pump looks at the wall too, so that a timer which was passed by it alone would be due for ever.
@@ -227,9 +229,36 @@ fn what_has_fired_by_the_wall_is_set_anew_by_it() {
     let mut desk = Desk::new(key, Fence::NONE, Timestamp(0), (entity, Loaded::default()));
     let every_hour = Create { interval_ms: Some(HOUR), ..Create::new("hourly", "do it") };
     let made = decide(&mut desk, Schedule::Create(Box::new(every_hour)), at(10 * HOUR, 10 * HOUR));
-    assert_eq!(made, TimerChange::Set(Timestamp(11 * HOUR)));
+    assert_eq!(made, Some(TimerChange::Set(Timestamp(11 * HOUR))));
     // The machine has slept for five hours, which its own clock does not count.
     let fired = decide(&mut desk, Schedule::Tick, at(10 * HOUR + 1, 15 * HOUR + 1));
-    let TimerChange::Set(next) = fired else { panic!("{fired:?}") };
+    let Some(TimerChange::Set(next)) = fired else { panic!("{fired:?}") };
     assert!(next > Timestamp(15 * HOUR + 1) && next <= Timestamp(16 * HOUR + 1), "{next:?}");
+}
+
+/// Under steady load something always comes before the tick, which would never find anything due.
+#[test]
+fn what_comes_before_the_tick_of_a_timer_does_not_push_it_back() {
+    const HOUR: u64 = 3_600_000;
+    const DUE: u64 = HOUR + 5_000;
+    let at = |now| Time { now: Timestamp(now), wall: Timestamp(now) };
+    let acquire = |holder: &str, key: &str, ttl_ms| lockspace::Command::Acquire {
+        holder: InstanceId(holder.to_owned()),
+        agent: Name::parse("worker").unwrap(),
+        key: key.to_owned(),
+        ttl_ms: Some(ttl_ms),
+    };
+    let entity = Lockspace::empty(&locks());
+    let mut desk = Desk::new(locks(), Fence::NONE, Timestamp(0), (entity, Loaded::default()));
+    let short = decide(&mut desk, acquire("a", "file:///short", 5_000), at(HOUR));
+    assert_eq!(short, Some(TimerChange::Set(Timestamp(DUE))));
+    let long = decide(&mut desk, acquire("b", "file:///long", HOUR), at(HOUR));
+    assert_eq!(long, Some(TimerChange::Keep));
+
+    assert_eq!(decide(&mut desk, lockspace::Command::List, at(DUE)), None, "a read costs no commit");
+    let refused = decide(&mut desk, acquire("c", "file:///long", 5_000), at(DUE + 1));
+    assert_eq!(refused, Some(TimerChange::Keep), "that the try is noted ends no lock");
+    let ticked = decide(&mut desk, lockspace::Command::Tick, at(DUE + 2));
+    let Some(TimerChange::Set(next)) = ticked else { panic!("{ticked:?}") };
+    assert!(next > Timestamp(DUE + 2_000), "nothing more is due: {next:?}");
 }

@@ -116,7 +116,9 @@ fn notification(change: Change) -> ServerNotification {
     }
 }
 
-/// Each change of what lies at an address, until it is gone or the caller may no longer see it.
+/// Each change of what lies at an address, until it is gone or the caller may no longer see it. Where nobody has said what
+/// was seen there, the first is told at once: the client had its acknowledgement before the first look, and what has changed
+/// in between is in that.
 fn updates(
     offer: Arc<dyn Offer>,
     caller: Context,
@@ -124,14 +126,13 @@ fn updates(
     seen: Option<u64>,
 ) -> BoxStream<'static, Change> {
     stream::unfold((offer, caller, uri, seen), |(offer, caller, uri, seen)| async move {
-        let (seen, again) = match seen {
-            Some(seen) => (seen, true),
-            None => (once_it_can_be_said(|| offer.read(&caller, &uri)).await?.digest(), false),
+        let now = match seen {
+            Some(seen) => {
+                tokio::time::sleep(CALM).await;
+                once_it_can_be_said(|| offer.changed(&caller, &uri, seen)).await?
+            }
+            None => once_it_can_be_said(|| offer.read(&caller, &uri)).await?.digest(),
         };
-        if again {
-            tokio::time::sleep(CALM).await;
-        }
-        let now = once_it_can_be_said(|| offer.changed(&caller, &uri, seen)).await?;
         Some((Change::At(uri.clone()), (offer, caller, uri, Some(now))))
     })
     .boxed()

@@ -213,6 +213,35 @@ async fn every_error_about_arguments_has_the_schema_of_the_tool_that_they_were_f
     }
 }
 
+/// As clients send it that have one kind of number alone, where the schema says that 5.0 is a whole one.
+#[tokio::test]
+async fn a_whole_number_may_be_written_with_a_point() {
+    let (face, lead, ..) = with_tasks().await;
+    let five = json!({ "limit": 5.0 });
+    let within = json!({ "name": "get-tasks", "arguments": five });
+    for (tool, arguments) in [("get-tasks", five), ("tools_read", within)] {
+        let listed = face.facts(&lead, tool, arguments).await;
+        assert_eq!(rows(&listed["tasks"]).len(), 5, "{tool}: {listed}");
+    }
+    for fraction in [5.5, 0.0, -5.0, 1e30] {
+        let refused = face.call(&lead, "get-tasks", json!({ "limit": fraction })).await;
+        assert_eq!(refused["structuredContent"]["code"], "invalid_argument", "{fraction}: {refused}");
+    }
+    let declared = catalogue().unwrap();
+    for (tool, sent, read) in [
+        ("create-schedule", json!({ "intervalMs": 6e4 }), json!({ "intervalMs": 60_000 })),
+        ("create-schedule", json!({ "intervalMs": 1e30 }), json!({ "intervalMs": 1e30 })),
+        ("exit_run", json!({ "status": -0.0 }), json!({ "status": 0 })),
+        // Its seconds may be a fraction, and what somebody keeps with a service is nobody else's to change.
+        ("acquire_lock", json!({ "ttl_seconds": 5.0 }), json!({ "ttl_seconds": 5.0 })),
+        ("register-service", json!({ "metadata": { "load": 5.0 } }), json!({ "metadata": { "load": 5.0 } })),
+    ] {
+        let mut taken = sent.clone();
+        declared.write_whole(tool, &mut taken);
+        assert_eq!(taken, read, "{tool} {sent}");
+    }
+}
+
 /// All of a list, a page at a time.
 async fn paged(
     face: &Face,

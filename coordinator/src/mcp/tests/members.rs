@@ -78,6 +78,11 @@ async fn the_swarm_knows_what_its_members_keep_running() {
     assert_eq!(nameless["structuredContent"]["code"], "not_found");
     face.facts(&worker, "unregister-service", json!({ "name": "site" })).await;
     assert_eq!(face.facts(&lead, "list-services", json!({})).await["count"], 0);
+
+    let elsewhere = face.service.clone().serving_below("swarm.example.com");
+    let face = face.beside(elsewhere);
+    let anew = face.facts(&worker, "register-service", json!({ "script": "serve.js" })).await;
+    assert_eq!(anew["service"]["url"], format!("https://{}.swarm.example.com", worker.id));
     let nested = json!({ "script": "serve.js", "env": { "A": {} } });
     let refused = face.call(&worker, "register-service", nested).await;
     assert_eq!(refused["structuredContent"]["code"], "invalid_argument");

@@ -1,8 +1,17 @@
 //! What there is besides tools and resources: prompts, questions, tasks of the protocol.
 
+use skein_shared::time::Timestamp;
+
 use super::*;
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+/// Whether a task that is over is kept for so long from its end on, and told so, as ever, from its beginning on.
+fn is_kept_for(over: &Value, span: Duration) -> bool {
+    let at = |field: &str| Timestamp::parse_iso(over[field].as_str().unwrap()).unwrap();
+    let kept = (at("lastUpdatedAt") + span).since(at("createdAt"));
+    over["ttlMs"].as_u64().map(Duration::from_millis) == Some(kept)
+}
 
 impl Face {
     /// The tool as a client calls it that can do this, with what it has answered.
@@ -247,6 +256,7 @@ async fn a_question_is_a_task_that_waits_for_input_to_a_client_that_can_follow_i
         "{open}"
     );
     assert_eq!(shown["requestedSchema"]["properties"]["answer"]["enum"], json!(["red", "blue"]));
+    assert!(open["ttlMs"].is_null(), "nobody knows when it is answered: {open}");
     let closed = json!({ "inputResponses": { "answer": { "action": "cancel" } } });
     assert_eq!(follow("tasks/update", &worker, closed, &task).await["result"]["resultType"], "complete");
     assert_eq!(over(&task).await["status"], "input_required", "others may still answer");
@@ -269,6 +279,7 @@ async fn a_question_is_a_task_that_waits_for_input_to_a_client_that_can_follow_i
         (&json!("completed"), &json!("red")),
         "{done}"
     );
+    assert!(is_kept_for(&done, limits::QUESTION_KEEP), "{done}");
 
     // By the lead, who was told of it too.
     let task = ask().await;
@@ -307,12 +318,17 @@ async fn a_call_is_a_task_to_a_client_that_can_follow_it() {
         begun["taskId"].clone()
     };
     let task = begin().await;
-    assert_eq!(follow("tasks/get", &lead, &task).await["result"]["status"], "working");
+    let working = follow("tasks/get", &lead, &task).await["result"].clone();
+    assert!(working["status"] == "working" && working["ttlMs"].is_null(), "{working}");
     face.facts(&worker, "wait_for_trigger", json!({ "type": "agent_trigger" })).await;
     face.facts(&worker, "return_value", json!({ "value": "three" })).await;
     let over = follow("tasks/get", &lead, &task).await["result"].clone();
     assert_eq!(over["status"], "completed", "{over}");
     assert_eq!(over["result"]["structuredContent"]["return_value"], "three", "{over}");
+    // It is kept from its end on, however late somebody looks.
+    assert!(is_kept_for(&over, limits::CALL_KEEP), "{over}");
+    let again = follow("tasks/get", &lead, &task).await["result"].clone();
+    assert_eq!((&again["lastUpdatedAt"], &again["ttlMs"]), (&over["lastUpdatedAt"], &over["ttlMs"]));
 
     let given_up = begin().await;
     // What was not cancelled is not said to be.

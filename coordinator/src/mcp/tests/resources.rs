@@ -1,5 +1,7 @@
 //! What has an address: how it is read and listed, and that changes of the list are told.
 
+use std::collections::BTreeSet;
+
 use super::sessions::next;
 use super::*;
 use crate::auth::token::Claims;
@@ -11,6 +13,15 @@ impl Face {
             Some(text) => Ok(serde_json::from_str(text).unwrap()),
             None => Err(answer["error"].clone()),
         }
+    }
+
+    /// Listens to changes, behind the acknowledgement.
+    async fn listen(&self, agent: &Agent, notifications: Value) -> Body {
+        let heard = listening(agent, notifications);
+        let mut stream = self.router.clone().oneshot(heard).await.unwrap().into_body();
+        let begun = next(&mut stream).await;
+        assert_eq!(begun["method"], "notifications/subscriptions/acknowledged", "{begun}");
+        stream
     }
 }
 
@@ -92,7 +103,7 @@ async fn the_list_of_resources_has_each_once_page_by_page() {
         face.facts(&lead, "create-epic", epic).await;
     }
     face.facts(&lead, "send-task", json!({ "task": "fly" })).await;
-    let (mut seen, mut params) = (std::collections::BTreeSet::new(), json!({}));
+    let (mut seen, mut params) = (BTreeSet::new(), json!({}));
     loop {
         let page = face.send("/mcp", &lead.token, "resources/list", params).await.1["result"].clone();
         for resource in page["resources"].as_array().unwrap() {
@@ -143,19 +154,39 @@ async fn each_change_of_the_list_of_resources_is_told_however_long_it_is() {
     for number in 0..100 {
         join(format!("goose-{number}")).await;
     }
-    let before = face.awaited();
-    let heard = listening(&lead, json!({ "resourcesListChanged": true }));
-    let mut stream = face.router.clone().oneshot(heard).await.unwrap().into_body();
-    let begun = next(&mut stream).await;
-    assert_eq!(begun["method"], "notifications/subscriptions/acknowledged", "{begun}");
-    face.until_awaited(|topics| topics > before).await;
-    face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let mut stream = face.listen(&lead, json!({ "resourcesListChanged": true })).await;
     let mut is_told = async || {
         let told = tokio::time::timeout(Duration::from_secs(60), next(&mut stream)).await.unwrap();
         assert_eq!(told["method"], "notifications/resources/list_changed", "{told}");
     };
     is_told().await;
+    face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    is_told().await;
     join("zebra".to_owned()).await;
+    is_told().await;
+}
+
+/// The acknowledgement is out before the first look, and what has changed in between is in that.
+#[tokio::test]
+async fn whoever_listens_is_told_at_once_and_then_of_each_change() {
+    let (face, lead, _) = swarm().await;
+    let sent = face.facts(&lead, "send-task", json!({ "task": "fly" })).await;
+    let task = sent["task"]["id"].as_str().unwrap();
+    let uri = format!("skein://tasks/{task}");
+    let wanted = json!({ "resourcesListChanged": true, "resourceSubscriptions": [uri] });
+    let mut stream = face.listen(&lead, wanted).await;
+    let mut is_told = async || {
+        let mut told = BTreeSet::new();
+        while told.len() < 2 {
+            let one = tokio::time::timeout(Duration::from_secs(60), next(&mut stream)).await.unwrap();
+            let of = one["params"]["uri"].as_str().unwrap_or("the list").to_owned();
+            told.insert((one["method"].as_str().unwrap().to_owned(), of));
+        }
+        let named = |method: &str, of: &str| (format!("notifications/resources/{method}"), of.to_owned());
+        assert_eq!(told, BTreeSet::from([named("list_changed", "the list"), named("updated", &uri)]));
+    };
+    is_told().await;
+    face.facts(&lead, "cancel-task", json!({ "taskId": task })).await;
     is_told().await;
 }
 

@@ -1,8 +1,11 @@
 //! Lists, logs and marks.
 
+use std::collections::BTreeSet;
+
 use skein_shared::time::Timestamp;
 
 use super::*;
+use crate::service::tasks::OFFERS;
 use crate::store::TrimPlan;
 
 #[tokio::test]
@@ -101,6 +104,54 @@ async fn a_poll_tells_all_that_there_is() {
 }
 
 #[tokio::test]
+async fn a_poll_shows_the_oldest_offers_and_says_how_many_there_are() {
+    const MORE: usize = 3;
+    let (face, lead, worker) = swarm().await;
+    let mut offered = BTreeSet::new();
+    for number in 0..OFFERS + MORE {
+        let offer = json!({
+            "task": format!("paint wall {number}"), "agentId": worker.id, "offerMode": true, "allowDuplicate": true,
+        });
+        offered.insert(face.facts(&lead, "send-task", offer).await["task"]["id"].to_string());
+    }
+    for (shown, all) in [(OFFERS, OFFERS + MORE), (MORE, MORE)] {
+        let polled = face.facts(&worker, "poll-task", json!({})).await;
+        let said = polled["message"].as_str().unwrap();
+        assert_eq!(polled["offeredCount"], all, "{polled}");
+        assert!(said.starts_with(&format!("{all} tasks are offered to you")), "{said}");
+        assert_eq!(said.contains(&format!("the oldest {shown};")), shown < all, "{said}");
+        let offers = polled["offeredTasks"].as_array().unwrap();
+        assert_eq!(offers.len(), shown, "{polled}");
+        for offer in offers {
+            assert!(offered.remove(&offer["id"].to_string()), "twice: {offer}");
+            let reject = json!({ "action": "reject", "taskId": offer["id"], "reason": "busy" });
+            face.facts(&worker, "task-action", reject).await;
+        }
+    }
+    assert!(offered.is_empty(), "{offered:?}");
+}
+
+#[tokio::test]
+async fn what_work_cost_is_taken_with_its_end_alone() {
+    let (face, lead, worker) = swarm().await;
+    let sent = face.facts(&lead, "send-task", json!({ "task": "dig", "agentId": worker.id })).await;
+    face.facts(&worker, "poll-task", json!({})).await;
+    let report = |part: &str, value: &str| {
+        let mut report = json!({ "taskId": sent["task"]["id"], "costData": { "totalCostUsd": 0.5 } });
+        report[part] = json!(value);
+        report
+    };
+    let early = face.facts(&worker, "store-progress", report("progress", "half of it")).await;
+    assert!(
+        early["message"].as_str().is_some_and(|said| said.contains("give costData with the status")),
+        "{early}"
+    );
+    assert_eq!(early["task"].get("costData"), None, "{early}");
+    let ended = face.facts(&worker, "store-progress", report("status", "completed")).await;
+    assert_eq!(ended["task"]["costData"]["totalCostUsd"], 0.5, "{ended}");
+}
+
+#[tokio::test]
 async fn logs_come_oldest_first() {
     let (face, lead, worker) = swarm().await;
     let task =
@@ -174,7 +225,7 @@ async fn what_a_read_leaves_out_stays_unread() {
     let (texts, total, said) = read(json!({})).await;
     let newest: Vec<u32> = (4..25).filter(|number| *number != 22).collect();
     assert_eq!((texts, total), (named(&newest), json!(24)));
-    assert!(said.contains("4 older ones are still unread"), "{said}");
+    assert!(said.contains("4 more are still unread"), "{said}");
     let (texts, total, _) = read(json!({})).await;
     assert_eq!((texts, total), (named(&[0, 1, 2, 3]), json!(4)));
     assert_eq!(read(json!({})).await.1, 0);

@@ -1,5 +1,7 @@
 //! A process that goes on with the file of an earlier one.
 
+use std::os::unix::fs::FileExt;
+
 use super::*;
 
 impl World {
@@ -21,11 +23,29 @@ impl World {
         connection.query_row("SELECT count(*) > 0 FROM tag WHERE tag = 'kept'", [], |row| row.get(0)).unwrap()
     }
 
+    /// Breaks the page of a table that all ways into it lead through.
+    fn damage(&self, table: &str) {
+        let root = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+        let file = Connection::open(self.file()).unwrap();
+        let page = file.query_row(root, [table], |row| row.get(0)).unwrap();
+        scribble(&file, &self.file(), page);
+    }
+
     async fn is_as_rebuilt(&self) -> bool {
         let connection = Connection::open(self.file()).unwrap();
         connection.execute("DELETE FROM tag WHERE tag = 'kept'", []).unwrap();
         dump(&self.projection).await == dump(&self.rebuilt().await).await
     }
+}
+
+/// Writes over a page of a file of which nothing lies in its log.
+fn scribble(connection: &Connection, file: &Path, page: u32) {
+    let busy = |row: &Row<'_>| row.get::<_, i64>(0);
+    assert_eq!(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], busy).unwrap(), 0);
+    let size: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+    let junk = vec![0xa5; usize::try_from(size).unwrap()];
+    file.write_all_at(&junk, u64::from(page - 1) * u64::from(size)).unwrap();
 }
 
 fn lockspace() -> EntityKey {
@@ -99,6 +119,56 @@ async fn the_file_of_another_program_is_built_anew() {
     world.reopened().await;
     assert!(!world.was_kept());
     assert!(world.is_as_rebuilt().await);
+}
+
+/// It is found as the file is gone on with.
+#[tokio::test]
+async fn a_file_that_is_damaged_is_made_anew() {
+    let mut world = busy().await;
+    world.damage("entity");
+    world.reopened().await;
+    assert!(!world.was_kept());
+    assert!(world.is_as_rebuilt().await);
+    world.feed(&pool(), vec![put("task/0001", json!({"d": 4}))], vec![event("0001", 4)]).await;
+    world.reopened().await;
+    assert!(world.was_kept(), "it can be gone on with again");
+    assert!(world.is_as_rebuilt().await);
+}
+
+/// The thread that writes looks at nothing that has not changed.
+#[tokio::test]
+async fn a_file_that_a_reader_finds_damaged_is_made_anew_while_the_node_runs() {
+    let mut world = busy().await;
+    world.damage("document");
+    world.reopened().await;
+    assert!(world.was_kept());
+    let ProjectionError(told) = world.projection.list(tasks()).await.unwrap_err();
+    assert!(told.contains("made anew") && told.contains("the store, which is not concerned"), "{told}");
+    // Whether it lets those go who wait or has them wait for the build, it knows of the damage then.
+    world.projection.settled(PATIENCE).await;
+    assert!(world.projection.whole(PATIENCE).await);
+    assert!(!world.was_kept());
+    assert!(world.is_as_rebuilt().await);
+    world.feed(&pool(), vec![put("task/0001", json!({"d": 4}))], vec![event("0001", 4)]).await;
+    world.settle().await;
+    assert!(world.is_as_rebuilt().await);
+}
+
+#[test]
+fn a_file_whose_first_page_is_damaged_is_written_over_too() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("view.db");
+    let mut connection = create(&path).unwrap();
+    scribble(&connection, &path, 1);
+    connection.execute_batch("PRAGMA shrink_memory").unwrap();
+    let begun = connection.execute_batch("BEGIN IMMEDIATE").unwrap_err();
+    assert!(connection::is_damage(&begun), "{begun}");
+    tables::overwrite(&mut connection).unwrap();
+    let sound = Connection::open(&path).unwrap();
+    let said: String = sound.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(said, "ok");
+    let rows: i64 = sound.query_row("SELECT count(*) FROM document", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 0);
 }
 
 /// While somebody goes first no page is written.

@@ -22,6 +22,9 @@ const STATEMENTS: usize = 64;
 const WRITE_CACHE: i32 = -16 * 1024;
 const READ_CACHE: i32 = -2 * 1024;
 
+/// Bytes of a page of a file that can be made again. It is written in large groups: fewer, larger pages.
+pub(crate) const DISPOSABLE_PAGE: u32 = 8192;
+
 /// What a commit has survived when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -51,9 +54,8 @@ pub(crate) fn writable(path: &Path, durability: Durability) -> rusqlite::Result<
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
         }
-        // Written in large groups: fewer, larger pages.
         Durability::Disposable => {
-            connection.pragma_update(None, "page_size", 8192)?;
+            connection.pragma_update(None, "page_size", DISPOSABLE_PAGE)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "OFF")?;
         }
@@ -88,6 +90,15 @@ fn settle(connection: &Connection, durability: Durability) -> rusqlite::Result<(
     connection.pragma_update(None, "cache_size", WRITE_CACHE)
 }
 
+/// Why a query gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    #[error("the process is shutting down")]
+    Ending,
+    #[error("{}", sentence(.0))]
+    Failed(rusqlite::Error),
+}
+
 /// Read-only connections, lent to blocking threads one query at a time.
 #[derive(Clone)]
 pub(crate) struct Readers {
@@ -111,22 +122,33 @@ impl Readers {
         T: Send + 'static,
         Q: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let ending = || "the process is shutting down".to_owned();
+        self.query(query).await.map_err(|unread| unread.to_string())
+    }
+
+    /// The same for whoever wants to know what went wrong.
+    ///
+    /// # Errors
+    /// When the query fails or the process is ending.
+    pub(crate) async fn query<T, Q>(&self, query: Q) -> Result<T, Unread>
+    where
+        T: Send + 'static,
+        Q: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
         let (permits, idle) = (Arc::clone(&self.permits), Arc::clone(&self.idle));
         // In a task of its own: whoever reads may be left alone (a call whose client takes nothing more), and those behind
         // it in the queue would wait with it.
         let reading = async move {
-            let permit = permits.acquire_owned().await.map_err(|_| ending())?;
+            let permit = permits.acquire_owned().await.map_err(|_| Unread::Ending)?;
             let run = move || {
                 let _permit = permit;
                 let mut loan = Loan::take(idle)?;
                 let transaction = loan.connection()?.transaction()?;
                 query(&transaction)
             };
-            let result = tokio::task::spawn_blocking(run).await.map_err(|_| ending())?;
-            result.map_err(|error| sentence(&error))
+            let result = tokio::task::spawn_blocking(run).await.map_err(|_| Unread::Ending)?;
+            result.map_err(Unread::Failed)
         };
-        AbortOnDropHandle::new(tokio::spawn(reading)).await.unwrap_or_else(|_| Err(ending()))
+        AbortOnDropHandle::new(tokio::spawn(reading)).await.unwrap_or(Err(Unread::Ending))
     }
 }
 
@@ -153,6 +175,11 @@ impl Drop for Loan {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         }
     }
+}
+
+/// Whether the file holds what SQLite has not written.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
 /// What went wrong and what to do about it.

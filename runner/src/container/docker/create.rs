@@ -26,6 +26,8 @@ pub(super) const AGENT_COMMANDS: &str = "/app/bin";
 /// Where its programs may keep settings.
 pub const HOME: &str = "/home/node";
 const TMP: &str = "/tmp";
+/// All that it may write into.
+pub const WRITABLE: [&str; 2] = [TMP, HOME];
 const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777,size=2147483648";
 const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=0700,size=67108864";
 

@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as Turn, watch as channel};
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use create::{CREDENTIALS, HOME, INPUT};
+pub use create::{CREDENTIALS, HOME, INPUT, WRITABLE};
 use program::Program;
 pub use settings::{Container, Keys, Network};
 

@@ -300,6 +300,7 @@ impl From<&CallRecord> for CallView {
             return_value: record.value.as_ref().map(|value| value.shown().to_owned()),
             blob: record.value.as_ref().and_then(Returned::blob),
             error_message: record.error.clone(),
+            ended: record.ended(),
         }
     }
 }

@@ -36,7 +36,11 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         Command::SlotFreed { instance, held } => draft.slot_freed(instance, *held),
         Command::Scale { swarm, scale } => draft.scale(swarm, *scale),
         Command::Drain { runner } => draft.drain(runner)?,
-        Command::Knows { runner } => return draft.known(runner).map(|_| Decision::reply(Reply::Done)),
+        Command::Knows { runner, identity } => {
+            draft.known(runner)?;
+            draft.must_be_the_same(runner, identity)?;
+            return Ok(Decision::reply(Reply::Done));
+        }
         Command::IsOffered { swarm, agent } => {
             let offered = fleet.runners.values().any(|runner| runner.offers(swarm.as_ref(), agent));
             return Ok(Decision::reply(Reply::Offered(offered)));

@@ -27,7 +27,7 @@ impl Draft<'_> {
                 "a runner needs a name; set one and register again",
             ));
         }
-        self.must_be_the_same(registration)?;
+        self.must_be_the_same(name, &registration.identity)?;
         let session = self.next_session(name);
         self.compare_ledgers(name, &registration.held);
         self.push(Event::Registered(Runner {
@@ -48,8 +48,10 @@ impl Draft<'_> {
     }
 
     /// One that took another's place would end what the other runs, and the other would end what it runs in turn.
-    fn must_be_the_same(&self, registration: &Registration) -> Result<(), Refusal> {
-        let (name, identity) = (&registration.runner, &registration.identity);
+    ///
+    /// # Errors
+    /// `already_exists` while a runner of another identity has the name.
+    pub(super) fn must_be_the_same(&self, name: &str, identity: &str) -> Result<(), Refusal> {
         let known = self.fleet.runners.get(name).map_or("", |known| known.identity.as_str());
         if known == identity || known.is_empty() || identity.is_empty() {
             return Ok(());

@@ -34,6 +34,7 @@ impl Pool {
                     self.shorten(task, *until, changes);
                 }
             }
+            Event::Unbegun { agent, .. } => self.idle.tell(*agent),
             Event::Served { since } => {
                 self.deadlines.serve(*since);
                 self.reports.serve(*since);
@@ -52,6 +53,9 @@ impl Pool {
         self.enter(created.task, &Task::of(created));
         if let Some(task) = self.tasks.get(created.task) {
             changes.create(key(created.task), &task, body::of(created));
+        }
+        if let Some(agent) = created.agent {
+            self.watch(agent, created.at);
         }
     }
 
@@ -74,6 +78,9 @@ impl Pool {
         if let (true, Some(agent)) = (was != is, agent) {
             self.settle_member(agent, is, at, changes);
         }
+        for agent in before.1.into_iter().chain(task.agent) {
+            self.watch(agent, at);
+        }
     }
 
     /// Ends a task: it leaves memory, and its dependants note how it ended.
@@ -92,6 +99,9 @@ impl Pool {
         let dependants: Vec<Uuid> = self.indexes.waiting_for(id).collect();
         for dependant in dependants {
             self.note_outcome(dependant, id, outcome, at, changes);
+        }
+        if let Some(agent) = task.agent {
+            self.watch(agent, at);
         }
     }
 
@@ -126,6 +136,9 @@ impl Pool {
             Outcome::Failed | Outcome::Cancelled => Some(json!({ "blockedBy": broken })),
         };
         self.save(dependant, body.map(Json::from), changes);
+        if let Some(agent) = task.agent {
+            self.watch(agent, at);
+        }
     }
 
     fn extend(&mut self, id: Uuid, until: Timestamp, changes: &mut Changes) {

@@ -56,7 +56,7 @@ impl Pool {
         }
         if let Some(agent) = agent {
             let needs_room = assigned.is_some() && !is_delegated_message(create);
-            self.require_target(agent, needs_room, delegation)?;
+            self.require_target(agent, create, needs_room)?;
         }
         let created = self.created(id, create, agent, sketch, ctx);
         let warnings = warnings(&created, create);
@@ -139,18 +139,20 @@ impl Pool {
                 };
                 // What a lead sends of its own work is for others: nobody sends tasks to the lead.
                 let leads = delegation && create.by == self.lead;
-                agent.filter(|_| !(leads && agent == self.lead))
+                let agent = agent.filter(|_| !(leads && agent == self.lead));
+                // Whoever has left does no more of it.
+                agent.filter(|agent| self.members.contains_key(agent))
             }
         }
     }
 
-    fn require_target(&self, agent: Uuid, needs_room: bool, delegation: bool) -> Result<(), Refusal> {
+    fn require_target(&self, agent: Uuid, create: &Create, needs_room: bool) -> Result<(), Refusal> {
         let Some(member) = self.members.get(&agent) else {
             let problem =
                 format!("agent {agent} is not a member of this swarm; see get-swarm for those who are");
             return Err(Refusal::new(Code::NotFound, problem));
         };
-        if !delegation {
+        if matches!(create.rules, Rules::Plain) {
             return Ok(());
         }
         if member.lead {
@@ -160,10 +162,11 @@ impl Pool {
         }
         let active = self.active(agent);
         if needs_room && active >= member.max_tasks as usize {
+            let otherwise = way_around(create);
             return Err(Refusal::new(
                 Code::NoCapacity,
                 format!(
-                    "{} is at capacity ({active}/{}); use offerMode to offer the task, or leave agentId out for the pool",
+                    "{} is at capacity ({active}/{}); use offerMode to offer the task, or {otherwise}",
                     member.name, member.max_tasks
                 ),
             )
@@ -240,6 +243,15 @@ fn named(target: Target) -> Option<Uuid> {
     match target {
         Target::Assign { agent } | Target::Offer { agent } => agent,
         Target::Pool | Target::Backlog => None,
+    }
+}
+
+/// How a task gets past the agent that it would go to.
+fn way_around(create: &Create) -> &'static str {
+    match (named(create.target), create.spec.parent) {
+        (Some(_), None) => "leave agentId out for the pool",
+        (Some(_), Some(_)) => "leave agentId and parentTaskId out for the pool",
+        (None, _) => "name another agent with agentId, or leave parentTaskId out for the pool",
     }
 }
 

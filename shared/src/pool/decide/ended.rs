@@ -10,6 +10,10 @@ use uuid::Uuid;
 use super::finish;
 use crate::code::{Code, Refusal};
 use crate::pool::command::Finish;
+use crate::text::excerpt;
+
+/// Longest part of a reason in a refusal, characters.
+const REASON: usize = 500;
 
 /// What was tried on the ended task.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +54,7 @@ pub fn answer_for_ended(body: &Map<String, Value>, attempted: &Attempted) -> Res
         let problem = format!("task {id} can only be reported on by the agent that it is assigned to");
         return Err(Refusal::new(Code::Forbidden, problem).with(json!({ "task": id })));
     }
+    let why = why_cancelled(status, text("failureReason"));
     match attempted {
         Attempted::Finish { finish: Finish::Completed { output }, .. }
             if status == "completed" && output.as_deref().unwrap_or_default() == text("output") =>
@@ -62,10 +67,18 @@ pub fn answer_for_ended(body: &Map<String, Value>, attempted: &Attempted) -> Res
             Ok(())
         }
         Attempted::Finish { .. } => refusal(format!(
-            "task {id} is {status} already and keeps its first result; send a new task for more"
+            "task {id} is {status} already{why} and keeps its first result; send a new task for more"
         )),
         Attempted::Progress { .. } => Ok(()),
         Attempted::Cancel => refusal(format!("task {id} is {status} already and cannot be cancelled")),
-        Attempted::Other(doing) => refusal(format!("task {id} is {status} and cannot be {doing}")),
+        Attempted::Other(doing) => refusal(format!("task {id} is {status}{why} and cannot be {doing}")),
     }
+}
+
+/// Why it was cancelled: whoever worked on it is told by nobody else.
+fn why_cancelled(status: &str, reason: &str) -> String {
+    if status != "cancelled" || reason.is_empty() {
+        return String::new();
+    }
+    format!(" (\"{}\")", excerpt(reason, REASON))
 }

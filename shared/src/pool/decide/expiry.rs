@@ -38,6 +38,7 @@ impl Pool {
         if ended == 0 {
             events.extend(self.stalled(ctx));
             events.extend(self.neglected(ctx));
+            events.extend(self.idlers(ctx));
         }
         if self.deadlines.serving_since() != ctx.serving_since {
             events.push(Event::Served { since: ctx.serving_since });

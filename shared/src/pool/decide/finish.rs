@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::{Answer, not_yours, require_ready, work, wrong_state};
+use super::{Answer, not_yours, require_ready, require_reason, work, wrong_state};
 use crate::channels::{self, Channels, Post};
 use crate::code::{Code, Refusal};
 use crate::costs::{self, Cost, Costs};
@@ -162,6 +162,7 @@ impl Pool {
         if by.is_some() && by != self.lead && by != task.creator {
             return Err(not_yours(id, "cancelled", "the lead or the agent that created it"));
         }
+        require_reason(reason.as_deref())?;
         let reason = reason.clone().filter(|text| !text.trim().is_empty());
         let reason = Some(reason.unwrap_or_else(|| "Cancelled without a reason given".to_owned()));
         let (outcome, output) = (Outcome::Cancelled, None);

@@ -28,6 +28,7 @@ impl Pool {
                 Decision::reply(Reply::Heard { tasks: Vec::new() }).effects(asked.into_iter().collect())
             );
         }
+        let request = said.explained(request);
         let mut agents = self.named_members(&named.agents, named.all);
         if !is_named && said.is_in_thread() {
             agents.extend(self.working_in(&said.thread()));
@@ -87,7 +88,8 @@ impl Pool {
     }
 
     /// They know whether a lead has had something of the thread; in all others it is for the lead if the swarm is `meant`.
-    /// While nobody leads, a thread stays with whoever had it, who may lead again.
+    /// While nobody leads, a thread stays with whoever had it, who may lead again. Whoever meant the swarm is told once the
+    /// message is there.
     fn leave_to_inboxes(
         &self,
         said: &Said,
@@ -96,7 +98,9 @@ impl Pool {
         meant: bool,
     ) -> Decision<Self> {
         let (said, otherwise) = (said.clone(), lead.filter(|_| meant));
-        let command = inboxes::Command::Hear { said, request, otherwise, lead };
+        let words = |name: &str| format!("**{name}** has this in its inbox.");
+        let note = self.name_of(otherwise).map(|name| Box::new(answer(&said, "inbox", &words(name))));
+        let command = inboxes::Command::Hear { said, request, otherwise, lead, note };
         let effect = Effect::entity::<Inboxes>(EntityKey::of(Kind::Inboxes, &self.swarm), &command);
         Decision::reply(Reply::Heard { tasks: Vec::new() }).effects(vec![effect])
     }
@@ -107,8 +111,7 @@ impl Pool {
 
     /// What whoever said something is told about that, in its thread.
     pub(super) fn answer_to(&self, said: &Said, what: &str, words: &str) -> Effect {
-        let about = Uuid::new_v5(&Uuid::NAMESPACE_OID, said.key().as_bytes());
-        self.tell(said.thread().note(about, what, words))
+        self.tell(answer(said, what, words))
     }
 
     /// What people are told of the tasks that came from a thread: who has it and how it goes, in one message that is
@@ -159,4 +162,10 @@ impl Pool {
     fn tell(&self, note: Note) -> Effect {
         Effect::Slack { swarm: self.swarm.clone(), note }
     }
+}
+
+/// One for each message and each thing that it is told, however often that is said.
+fn answer(said: &Said, what: &str, words: &str) -> Note {
+    let about = Uuid::new_v5(&Uuid::NAMESPACE_OID, said.key().as_bytes());
+    said.thread().note(about, what, words)
 }

@@ -10,6 +10,9 @@ impl Pool {
         self.capacity_is_kept()?;
         self.indexes_agree()?;
         self.deadlines_agree()?;
+        if !self.knows_the_idle() {
+            return Err("idle_agrees".to_owned());
+        }
         for (id, task) in self.tasks.iter() {
             sound(&task).map_err(|broken| format!("{broken}: task {id}"))?;
         }

@@ -13,9 +13,16 @@ use crate::pool::command::{Join, Profile, Reply, Survey};
 use crate::pool::event::Event;
 use crate::pool::state::{Member, Pool};
 use crate::profiles::{self, Change, Field, Profiles, Source};
+use crate::wire;
 
+/// Longest name and description, characters.
+const NAME: usize = 200;
+const DESCRIPTION: usize = 4000;
 /// Longest role, characters (spec: Agent Swarm, the agent's shape).
 const ROLE: usize = 100;
+/// Most capabilities, and the longest of them in characters.
+const CAPABILITIES: usize = 100;
+const CAPABILITY: usize = 100;
 /// Longest profile text, characters.
 const PROFILE_TEXT: usize = 65_536;
 
@@ -29,6 +36,8 @@ impl Pool {
             return self.decide_rejoin(join, member, ctx);
         }
         self.require_free_name(&join.name)?;
+        require_description(join.description.as_deref())?;
+        require_capabilities(&join.capabilities)?;
         if let (true, Some(lead)) = (join.lead, self.lead.and_then(|lead| self.members.get(&lead))) {
             return Err(Refusal::new(
                 Code::LeadExists,
@@ -129,6 +138,8 @@ impl Pool {
             ));
         }
         require_role(profile.role.as_deref())?;
+        require_description(profile.description.as_deref())?;
+        require_capabilities(profile.capabilities.as_deref().unwrap_or_default())?;
         let texts = profile.texts().into_iter().filter_map(|(_, text)| text);
         if texts.into_iter().any(|text| text.chars().count() > PROFILE_TEXT) {
             let problem = format!("a profile text has more than {PROFILE_TEXT} characters; shorten it");
@@ -186,7 +197,9 @@ impl Pool {
         Survey { members, claimable: self.indexes.claimable(), open: self.tasks.len() }
     }
 
+    /// A name that somebody is to have from now on. Stored ones may be longer: they were taken before there was a longest.
     fn require_free_name(&self, name: &str) -> Result<(), Refusal> {
+        wire::length("name", name, 1, NAME)?;
         if !self.names.contains_key(name) {
             return Ok(());
         }
@@ -202,6 +215,20 @@ fn require_name(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(Code::InvalidArgument, "name: an agent needs a name that is not blank"))
+}
+
+fn require_description(description: Option<&str>) -> Result<(), Refusal> {
+    description.map_or(Ok(()), |description| wire::length("description", description, 0, DESCRIPTION))
+}
+
+fn require_capabilities(capabilities: &[String]) -> Result<(), Refusal> {
+    if capabilities.len() > CAPABILITIES {
+        let count = capabilities.len();
+        let problem =
+            format!("capabilities: there are {count} and at most {CAPABILITIES} are kept; drop some");
+        return Err(Refusal::new(Code::TooLarge, problem));
+    }
+    capabilities.iter().try_for_each(|capability| wire::length("capabilities", capability, 0, CAPABILITY))
 }
 
 fn require_role(role: Option<&str>) -> Result<(), Refusal> {

@@ -27,6 +27,8 @@ use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::epics::{self, Epics};
 use crate::id::{EntityKey, Kind};
+use crate::limits;
+use crate::wire;
 
 type Answer = Result<Decision<Pool>, Refusal>;
 
@@ -204,6 +206,11 @@ fn require_ready(id: Uuid, task: &Task) -> Result<(), Refusal> {
         format!("task {id} depends on tasks that are not completed: {list}; {advice}"),
     )
     .with(json!({ "unmet": unmet, "blocked_by": broken })))
+}
+
+/// Why a task is cancelled or an offer rejected.
+fn require_reason(reason: Option<&str>) -> Result<(), Refusal> {
+    reason.map_or(Ok(()), |reason| wire::length("reason", reason, 0, limits::REASON))
 }
 
 fn wrong_state(id: Uuid, status: Status, doing: &str, allowed: &str) -> Refusal {

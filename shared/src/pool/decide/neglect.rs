@@ -1,4 +1,5 @@
-//! Work that does not move though nobody died: started and not reported on, or claimable and not claimed.
+//! Work that does not move though nobody died: started and not reported on, claimable and not claimed, or assigned and not
+//! begun.
 
 use crate::entity::Ctx;
 use crate::limits;
@@ -86,6 +87,33 @@ impl Pool {
             self.swarm,
             first.1,
             first.0.iso()
+        ))
+    }
+
+    /// When an operator is to be told of the agent that does nothing for longest though work waits for it.
+    pub(in crate::pool) fn begin_due(&self) -> Option<Timestamp> {
+        let (since, _) = self.idle.untold().next()?;
+        Some(since.max(self.deadlines.serving_since()) + limits::TASK_UNCLAIMED)
+    }
+
+    /// Notes for whom work waits in vain. Who has something in progress takes what waits when that is done.
+    pub(super) fn idlers(&self, ctx: &Ctx) -> Vec<Event> {
+        if ctx.grace(Timestamp::ZERO, limits::TASK_UNCLAIMED) > ctx.now {
+            return Vec::new();
+        }
+        let due = self.idle.untold().take_while(|(since, _)| *since + limits::TASK_UNCLAIMED <= ctx.now);
+        due.map(|(since, agent)| Event::Unbegun { agent, since }).collect()
+    }
+
+    /// What an operator is told while work waits so.
+    pub(in crate::pool) fn unbegun(&self) -> Option<String> {
+        let agent = self.idle.worst()?;
+        let task = self.indexes.next_for(agent)?;
+        let since = self.tasks.get(task)?.created.iso();
+        let name = self.members.get(&agent).map_or("an agent", |member| member.name.as_str());
+        Some(format!(
+            "agent {name} of swarm `{}` does not begin the work that is assigned to it: task {task} waits since {since}; look whether it runs, or remove it from the swarm, which gives its tasks back to the pool",
+            self.swarm
         ))
     }
 }

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{Answer, not_yours, require_ready, wrong_state};
+use super::{Answer, not_yours, require_ready, require_reason, wrong_state};
 use crate::code::Refusal;
 use crate::entity::{Ctx, Decision};
 use crate::pool::command::Reply;
@@ -37,6 +37,7 @@ impl Pool {
 
     pub(super) fn decide_reject(&self, agent: Uuid, id: Uuid, reason: &Option<String>, ctx: &Ctx) -> Answer {
         let task = &self.offer(agent, id, "rejected")?;
+        require_reason(reason.as_deref())?;
         let event = Event::Rejected { task: id, reason: reason.clone(), at: ctx.now };
         Ok(self.changed(id, task, vec![event]))
     }

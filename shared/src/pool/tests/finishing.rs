@@ -213,6 +213,25 @@ fn lead_or_creator_cancels() {
     assert_eq!((&body["status"], &body["failureReason"]), (&"cancelled".into(), &"changed our mind".into()));
     assert_eq!(swarm.member(ANN)["status"], "idle");
     assert_eq!(swarm.refused(cancel(Some(LEAD), None)), Code::NotFound);
+    // Whoever worked on it learns why.
+    let finish = Attempted::Finish { by: Some(ANN), finish: completed("done") };
+    for attempted in [finish, Attempted::Other("paused")] {
+        let refusal = answer_for_ended(&body, &attempted).unwrap_err();
+        assert!(refusal.message.contains("cancelled") && refusal.message.contains("changed our mind"));
+    }
+}
+
+#[test]
+fn the_reason_of_a_cancellation_or_a_rejection_is_bounded() {
+    let mut swarm = Swarm::new();
+    let task = swarm.task(Target::Offer { agent: Some(ANN) });
+    let reason = |length: usize| Some("ö".repeat(length));
+    let reject = |length| Command::Reject { agent: ANN, task, reason: reason(length) };
+    assert_eq!(swarm.refused(reject(limits::REASON + 1)), Code::TooLarge);
+    swarm.run(reject(limits::REASON)).unwrap();
+    let cancel = |length| Command::Cancel { task, by: Some(LEAD), reason: reason(length) };
+    assert_eq!(swarm.refused(cancel(limits::REASON + 1)), Code::TooLarge);
+    swarm.run(cancel(limits::REASON)).unwrap();
 }
 
 #[test]

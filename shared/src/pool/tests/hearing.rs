@@ -102,6 +102,38 @@ fn what_is_left_to_the_inboxes_is_for_whoever_leads_now() {
 }
 
 #[test]
+fn what_was_said_in_a_thread_says_how_the_thread_is_read() {
+    let mut swarm = Swarm::new();
+    let alone = swarm.hears(said("1.0", "1.0", &format!("swarm#{ANN} fix it"), false))[0];
+    assert_eq!(swarm.body(alone)["task"], "fix it");
+    let task = swarm.hears(said("2.0", "1.0", "yes, the second one", false))[0];
+    swarm.hears(said("4.0", "3.0", "<@UBOT> yes, the second one", true));
+    let left = swarm.sent(Kind::Inboxes).pop().unwrap();
+    for text in [&swarm.body(task)["task"], &left["hear"]["request"]] {
+        let (words, line) = text.as_str().unwrap().split_once("\n\n").unwrap();
+        assert_eq!(words, "yes, the second one");
+        assert!(line.contains("slack-read with this taskId or inboxMessageId"), "{line}");
+    }
+}
+
+#[test]
+fn whoever_asks_the_lead_is_told_that_its_inbox_has_it() {
+    let mut swarm = Swarm::new();
+    swarm.hears(said("1.0", "1.0", &format!("swarm#{LEAD} help"), false));
+    swarm.run(Command::Offline { agent: LEAD }).unwrap();
+    swarm.hears(said("2.0", "2.0", "<@UBOT> help", true));
+    swarm.hears(said("3.0", "1.0", "people among themselves", false));
+    let left = swarm.sent(Kind::Inboxes);
+    let note = |command: &Value| serde_json::from_value(command["hear"]["note"].clone()).unwrap();
+    let notes: Vec<Option<Note>> = left.iter().map(note).collect();
+    let [Some(named), Some(mentioned), None] = &notes[..] else { panic!("{notes:?}") };
+    for (note, thread) in [(named, "1.0"), (mentioned, "2.0")] {
+        assert_eq!((note.text.as_str(), note.thread.as_str()), ("*lead* has this in its inbox.", thread));
+    }
+    assert_ne!(named.id, mentioned.id);
+}
+
+#[test]
 fn an_empty_mention_is_asked_back() {
     let mut swarm = Swarm::new();
     assert!(swarm.hears(said("1.0", "1.0", "<@UBOT>", true)).is_empty());

@@ -129,6 +129,31 @@ fn a_lowered_capacity_spares_what_runs() {
     }
 }
 
+#[test]
+fn what_members_say_of_themselves_is_bounded() {
+    fn long(length: usize) -> String {
+        "ö".repeat(length)
+    }
+    let mut swarm = Swarm::new();
+    let spoil: [fn(&mut Join, usize); 4] = [
+        |join, more| join.name = long(200 + more),
+        |join, more| join.description = Some(long(4000 + more)),
+        |join, more| join.capabilities = vec![long(100 + more)],
+        |join, more| join.capabilities = vec![long(1); 100 + more],
+    ];
+    for (number, spoil) in (0x100..).zip(spoil) {
+        let mut joins = join(Uuid::from_u128(number), &format!("eve-{number}"), false);
+        spoil(&mut joins, 1);
+        assert_eq!(swarm.refused(Command::Join(joins.clone())), Code::TooLarge);
+        let Join { name, description, capabilities, .. } = joins.clone();
+        let (name, capabilities) = (Some(name), Some(capabilities));
+        let profile = Profile { name, description, capabilities, ..Profile::default() };
+        assert_eq!(swarm.refused(describe(profile)), Code::TooLarge);
+        spoil(&mut joins, 0);
+        swarm.run(Command::Join(joins)).unwrap();
+    }
+}
+
 fn describe(profile: Profile) -> Command {
     Command::Describe { agent: ANN, profile, before: Box::default() }
 }

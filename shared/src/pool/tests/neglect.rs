@@ -131,6 +131,26 @@ fn work_that_nobody_claims_is_an_alarm_until_somebody_does() {
 }
 
 #[test]
+fn work_that_its_agent_does_not_begin_is_an_alarm_until_it_does() {
+    let mut swarm = Swarm::new();
+    let (first, _news) = (swarm.assigned(ANN), swarm.assigned(LEAD));
+    is_left(&mut swarm, first);
+    assert!(swarm.0.entity.alarm().unwrap().contains("agent ann"));
+    swarm.0.restart();
+    is_left(&mut swarm, first);
+    swarm.poll(ANN);
+    assert_eq!(swarm.0.entity.alarm(), None);
+    // What waits behind it has its time from when the agent could begin it.
+    let second = swarm.assigned(ANN);
+    lives_on(&mut swarm, ANN, 2 * limits::TASK_UNCLAIMED);
+    assert_eq!(swarm.0.entity.alarm(), None);
+    swarm.finish(first, ANN, completed("done")).unwrap();
+    is_left(&mut swarm, second);
+    swarm.run(Command::Leave { agent: ANN }).unwrap();
+    assert_eq!(swarm.0.entity.alarm(), None, "the pool has it, and somebody else the time to claim it");
+}
+
+#[test]
 fn what_waits_behind_work_that_goes_on_is_an_alarm_once_it_is_next() {
     let mut swarm = Swarm::new();
     let tags = vec!["docs".to_owned()];

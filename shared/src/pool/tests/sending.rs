@@ -105,6 +105,42 @@ fn a_child_goes_to_the_agent_of_its_parent() {
 }
 
 #[test]
+fn a_child_of_a_task_whose_agent_has_left_is_for_the_pool() {
+    let mut swarm = Swarm::new();
+    let parent = Uuid::from_u128(77);
+    swarm.run(Command::Leave { agent: ANN }).unwrap();
+    for (text, target) in
+        [("go on", Target::Assign { agent: None }), ("or is it yours", Target::Offer { agent: None })]
+    {
+        let mut child = send(LEAD, text, target);
+        child.spec.parent = Some(parent);
+        child.facts = vec![Fact { task: parent, outcome: Some(Outcome::Completed), agent: Some(ANN) }];
+        let id = created(swarm.run(command(&child)));
+        assert_eq!((swarm.status(id), swarm.head(id).agent), (Status::Unassigned, None));
+    }
+}
+
+#[test]
+fn who_is_at_capacity_and_goes_on_with_its_own_task_is_told_how() {
+    let mut swarm = Swarm::new();
+    let parent = swarm.assigned(ANN);
+    swarm.poll(ANN);
+    let mut child = send(ANN, "go on", Target::Assign { agent: None });
+    child.spec.parent = Some(parent);
+    let refusal = swarm.run(command(&child)).unwrap_err();
+    assert_eq!(refusal.code, Code::NoCapacity);
+    assert!(refusal.message.ends_with("or leave parentTaskId out for the pool"), "{refusal}");
+    child.spec.parent = None;
+    let id = created(swarm.run(command(&child)));
+    assert_eq!(swarm.status(id), Status::Unassigned);
+    // Who names the agent besides is sent to the same one without the name.
+    let mut both = send(LEAD, "this is another", Target::Assign { agent: Some(ANN) });
+    both.spec.parent = Some(parent);
+    let refusal = swarm.run(command(&both)).unwrap_err();
+    assert!(refusal.message.ends_with("leave agentId and parentTaskId out for the pool"), "{refusal}");
+}
+
+#[test]
 fn what_a_lead_sends_of_its_own_task_is_for_the_pool() {
     let mut swarm = Swarm::new();
     let own = swarm.assigned(LEAD);

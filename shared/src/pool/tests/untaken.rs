@@ -65,6 +65,7 @@ fn who_speaks_to_a_full_inbox_is_told_in_the_thread() {
     };
     assert!(swarm.heard(Command::Hear(Box::new(said))).is_empty() && swarm.last_note().is_none());
     assert!(swarm.leave_to(&mut inboxes).is_empty());
+    assert!(inboxes.effects.is_empty(), "nobody is told that it is there");
     let note = swarm.last_note().unwrap();
     assert_eq!((note.channel.as_str(), note.thread.as_str()), ("C1", "1.0"));
     assert!(note.text.contains("say it again later") && note.text.contains("10000 unread"), "{note:?}");

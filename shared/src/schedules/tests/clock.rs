@@ -1,7 +1,7 @@
 //! Schedules and a wall clock that is set: ahead, back, or both.
 
 use super::*;
-use crate::entity::{Changes, Ctx};
+use crate::entity::{Changes, Ctx, DocumentChange};
 
 #[test]
 fn a_wall_clock_that_went_back_is_waited_for() {
@@ -20,6 +20,36 @@ fn a_wall_clock_that_went_back_is_waited_for() {
     assert!(get(&bench, "i").next_run.unwrap() > due);
     let again = tick(&bench, bench.now, due - 10 * MINUTE);
     assert!(again.effects.is_empty());
+}
+
+#[test]
+fn what_is_made_or_moved_while_the_wall_clock_is_behind_comes_in_its_time() {
+    let mut bench = bench();
+    create(&mut bench, Create { interval_ms: Some(3_600_000), ..Create::new("later", "t") }).unwrap();
+    let wall = bench.now;
+    let now = wall + 60 * MINUTE;
+    let decide = |bench: &mut Bench<Schedules>, command: &Command| {
+        let mut ctx = Ctx::new(now, wall, bench.serving_since, bench.epoch, Uuid::nil());
+        let decision = bench.entity.decide(command, &mut ctx).unwrap();
+        let mut changes = Changes::default();
+        decision.events.iter().for_each(|event| bench.entity.apply(event, &mut changes));
+        changes
+    };
+    let soon = Create { interval_ms: Some(5000), ..Create::new("soon", "t") };
+    let sooner = Update { interval_ms: Some(2000), ..Update::new(named("later"), LEAD) };
+    let mut waits = MINUTE;
+    let commands = [Command::Create(Box::new(soon)), Command::Update(Box::new(sooner))];
+    for (command, due) in commands.into_iter().zip([5, 2].map(Duration::from_secs)) {
+        decide(&mut bench, &Command::Tick);
+        assert_eq!(bench.entity.next_wake(), Some(now + waits));
+        let changes = decide(&mut bench, &command);
+        let forgotten = DocumentChange::Delete { key: "clock/behind".to_owned() };
+        assert!(changes.documents.contains(&forgotten), "{changes:?}");
+        assert!(bench.entity.next_wake() <= Some(now));
+        waits = due;
+    }
+    decide(&mut bench, &Command::Tick);
+    assert_eq!(bench.entity.next_wake(), Some(now + waits));
 }
 
 #[test]

@@ -320,6 +320,7 @@ pub struct Node {
     // Pumps.
     lanes: Lanes,
     lanes_turn: u64,
+    lanes_since: Instant,
     wakes: Wakes,
     /// Runners that have a stream to some node.
     pub connected: BTreeSet<String>,
@@ -370,6 +371,7 @@ impl Node {
             gathers: BTreeMap::new(),
             lanes: Lanes::default(),
             lanes_turn: 0,
+            lanes_since: now,
             wakes: Wakes {
                 turn: 0,
                 earliest: Timestamp::NEVER,

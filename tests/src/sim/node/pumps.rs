@@ -30,6 +30,7 @@ impl Node {
     pub(super) fn restart_pumps(&mut self) {
         let ended = std::mem::take(&mut self.lanes).end();
         self.lanes_turn += 1;
+        self.lanes_since = self.now;
         if !ended.is_empty() {
             let effects = self.fenced(&ended);
             self.ask(Ask::TakeOut { run: self.run, effects }, Then::Nothing);
@@ -151,8 +152,8 @@ impl Node {
     /// Puts commands on a runner's stream, whichever node has it.
     fn command(&mut self, runner: &str, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
         if !self.connected.contains(runner) {
-            let now = self.clock.now(self.now);
-            return entries.iter().take(1).map(|entry| Fate::later(entry, now)).collect();
+            let (now, delivering) = self.delivering();
+            return entries.iter().take(1).map(|entry| Fate::later(entry, now, delivering)).collect();
         }
         let mut fates = Vec::new();
         for entry in entries {
@@ -175,10 +176,15 @@ impl Node {
         if turn != self.lanes_turn {
             return;
         }
-        let now = self.clock.now(self.now);
-        let fates =
-            entries.iter().zip(outcomes).map(|(entry, outcome)| Fate::of(entry, outcome, now)).collect();
+        let (now, delivering) = self.delivering();
+        let fate = |(entry, outcome): (&Arc<OutboxEntry>, _)| Fate::of(entry, outcome, now, delivering);
+        let fates = entries.iter().zip(outcomes).map(fate).collect();
         self.lanes_on(Input::Tried(lane, fates));
+    }
+
+    /// What time it is, and for how long it has delivered.
+    fn delivering(&self) -> (Timestamp, Duration) {
+        (self.clock.now(self.now), self.now.duration_since(self.lanes_since))
     }
 
     /// Reads the earliest timers, unless it is at it.

@@ -58,7 +58,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .hinted(Hints { read_only: Some(true), ..Hints::default() })
             .about(
                 "Read new messages of all channels, or of one.",
-                "Without a channel all unread ones are given. Only what was returned is marked as read.",
+                "Without a channel the unread ones of all are given, 1000 at most. Only what was returned is marked as read.",
             )
             .found_by("chat unread inbox channel history mentions")
             .args(
@@ -71,7 +71,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .rare("markAsRead", flag(), "Mark them as read (true)"),
             )
             .output(json!({
-                "success": flag(), "message": any_text(4000), "messages": list(object(), 10_000),
+                "success": flag(), "message": any_text(4000), "messages": list(object(), 1000),
                 "unreadCount": at_least(0), "totalUnreadCount": at_least(0),
             }))
             .lists("messages", &MESSAGE),
@@ -202,7 +202,7 @@ async fn read(call: Call, args: ReadArgs) -> Outcome {
         count if unfiltered && found.unread > 0 => {
             let left = found.unread;
             format!(
-                "{}; {left} older ones are still unread; unreadOnly gives them.",
+                "{}; {left} more are still unread; unreadOnly gives them.",
                 counted(count, "message", "messages")
             )
         }

@@ -20,7 +20,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .idempotent()
             .about(
                 "Change your own name, role, capabilities or standing texts.",
-                "What is left out stays; an empty text overwrites. Your name must be unique in the swarm.",
+                "What is left out stays; an empty text overwrites. Your name must be unique in the swarm. The texts are kept and shown; agents of runners go by their definitions instead.",
             )
             .found_by("edit identity soul claude md tools setup script description rename self")
             .args(
@@ -32,7 +32,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("claudeMd", any_text(TEXT), "Your standing instructions")
                     .take("soulMd", any_text(TEXT), "Your manner")
                     .take("identityMd", any_text(TEXT), "Who you are")
-                    .take("setupScript", any_text(TEXT), "What your container runs at its start")
+                    .take("setupScript", any_text(TEXT), "A start-up script: Agent Swarm's own worker runs it, Skein's runners do not")
                     .take("toolsMd", any_text(TEXT), "How you use your tools"),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "agent": object() })),

@@ -13,7 +13,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, at_least, flag, integer, list, object, one_of, text, uuid};
-use crate::service::tasks::{Action, Polled, Wanted};
+use crate::service::tasks::{Action, OFFERS, Polled, Wanted};
 
 const SWARM: Toolset = Toolset::Swarm;
 const ACTIONS: [&str; 7] = ["create", "claim", "release", "accept", "reject", "to_backlog", "from_backlog"];
@@ -35,8 +35,8 @@ pub(super) fn tools() -> Vec<Tool> {
             )
             .found_by("next work wait take job queue fetch")
             .output(json!({
-                "success": flag(), "message": any_text(4000), "task": object(), "offeredTasks": list(object(), 1000),
-                "availableCount": at_least(0), "waitedForSeconds": at_least(0),
+                "success": flag(), "message": any_text(4000), "task": object(), "offeredTasks": list(object(), OFFERS),
+                "offeredCount": at_least(0), "availableCount": at_least(0), "waitedForSeconds": at_least(0),
                 "shouldExit": flag(), "emptyPollCount": at_least(0), "redelivered": flag(),
             })),
         Tool::new("store-progress", "Store progress", SWARM, store)
@@ -55,7 +55,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("status", one_of(&["completed", "failed"]), "Ends the task")
                     .take("output", any_text(limits::TEXT), "The result of a completed task")
                     .take("failureReason", any_text(limits::TEXT), "Why it failed")
-                    .rare("costData", object(), "What the work cost: totalCostUsd and token counts"),
+                    .rare("costData", object(), "With a status: what the work cost, as totalCostUsd and token counts"),
             )
             .output(task_result()),
         Tool::new("task-action", "Act on a task", SWARM, act)
@@ -76,7 +76,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .rare("tags", list(text(limits::TAG), limits::TAGS), "For create: words to find it by")
                     .rare("taskType", any_text(50), "For create: kind of task")
                     .rare("dependsOn", list(uuid(), limits::DEPENDENCIES), "For create: tasks to complete first")
-                    .rare("model", one_of(&MODELS), "For create: the model to use")
+                    .rare("model", one_of(&MODELS), "For create: the model wished for, a note")
                     .take("reason", any_text(4000), "For reject: why"),
             )
             .output(task_result()),
@@ -108,9 +108,10 @@ async fn poll(call: Call, _: Nothing) -> Outcome {
 }
 
 fn polled_answer(polled: Polled) -> Answer {
-    let Polled { task, offers, pool, empty_polls, full, waited } = polled;
+    let Polled { task, offers, offered, pool, empty_polls, full, waited } = polled;
+    let shown = offers.len();
     let mut facts = json!({
-        "offeredTasks": offers, "availableCount": pool, "emptyPollCount": empty_polls,
+        "offeredTasks": offers, "offeredCount": offered, "availableCount": pool, "emptyPollCount": empty_polls,
         "waitedForSeconds": waited.as_secs(),
     });
     if let Some((task, redelivered)) = task {
@@ -124,10 +125,10 @@ fn polled_answer(polled: Polled) -> Answer {
             facts,
         );
     }
-    if !offers.is_empty() {
-        let count = offers.len();
-        let offered = counted(count, "task is", "tasks are");
-        return done(format!("{offered} offered to you; accept or reject with task-action."), facts);
+    if offered > 0 {
+        let part = if shown < offered { format!(", here the oldest {shown}") } else { String::new() };
+        let offered = counted(offered, "task is", "tasks are");
+        return done(format!("{offered} offered to you{part}; accept or reject with task-action."), facts);
     }
     let should_exit = empty_polls >= EMPTY_POLLS;
     let message = match (full, should_exit) {
@@ -166,13 +167,16 @@ async fn store(call: Call, args: Store) -> Outcome {
     if finish.is_none() && args.progress.is_none() {
         return Err(Refusal::new(Code::InvalidArgument, "give progress, or a status to end the task with"));
     }
-    let ends = finish.is_some();
+    let (ends, costs) = (finish.is_some(), args.cost_data.is_some());
     let finish = finish.map(|finish| (finish, args.cost_data));
     let changed = call.service.report(&call.who, call.request, args.task_id, args.progress, finish).await?;
     let (id, status) = (short(&changed.task), changed.task["status"].as_str().unwrap_or_default().to_owned());
     let message = match (changed.repeated, ends) {
         (true, _) => format!("Task {id} is {status}; this was known already."),
         (false, true) => format!("Task {id} is {status}; poll-task gives you the next."),
+        (false, false) if costs => format!(
+            "Progress on task {id} is noted. What it cost is not: give costData with the status that ends the task."
+        ),
         (false, false) => format!("Progress on task {id} is noted."),
     };
     Ok(done(message, facts!({ "task": changed.task, "repeated": changed.repeated })))

@@ -74,7 +74,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 .take("delayMs", at_least(1), "one_time: so long from now")
                 .take("runAt", instant(), "one_time: at this moment")
                 .take("targetAgentId", agent(), "Who gets the tasks; the pool without one").of_agents()
-                .take("model", one_of(&MODELS), "The model of the tasks"),
+                .take("model", one_of(&MODELS), "The model that the tasks note"),
             )
             .output(result()),
         Tool::new("list-schedules", "List schedules", SWARM, list_schedules)
@@ -102,7 +102,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     "The text of each task",
                 ))
                 .take("targetAgentId", or_null(agent()), "Who gets the tasks; null for the pool").of_agents()
-                .take("model", or_null(any_text(20)), "The model of the tasks; null for none"),
+                .take("model", or_null(any_text(20)), "The model that the tasks note; null for none"),
             )
             .output(result()),
         Tool::new("delete-schedule", "Delete a schedule", SWARM, delete)

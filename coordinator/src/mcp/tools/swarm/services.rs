@@ -117,7 +117,7 @@ async fn register(call: Call, args: RegisterArgs) -> Outcome {
     let register = Register {
         agent,
         script: args.script,
-        url: args.url.unwrap_or_else(|| format!("https://{agent}.localhost")),
+        url: args.url.unwrap_or_else(|| call.service.service_url(agent)),
         description: args.description,
         health_path: args.health_check_path,
         cwd: args.cwd,

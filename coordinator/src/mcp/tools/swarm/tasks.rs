@@ -107,7 +107,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .rare("taskType", any_text(50), "Kind of task, such as bug or review")
                     .rare("epicId", uuid(), "The epic that it belongs to")
                     .take("parentTaskId", uuid(), "The task that it continues")
-                    .rare("model", one_of(&MODELS), "The model to use")
+                    .rare("model", one_of(&MODELS), "The model wished for: a note that runners do not go by")
                     .rare("githubRepo", any_text(200), "owner/name of the repository")
                     .rare("allowDuplicate", flag(), "Send it although a like one is open"),
             )

@@ -37,6 +37,13 @@ fn values(over: &Value) -> Value {
     values
 }
 
+/// A source of webhooks, with its secret.
+fn source(said: Value) -> Value {
+    let mut source = json!({"existingSecret": "s", "key": "k"});
+    source.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+    json!({"ingress": {"sources": [source]}})
+}
+
 /// Values with one mistake each.
 fn mistakes() -> Vec<Value> {
     vec![
@@ -59,6 +66,13 @@ fn mistakes() -> Vec<Value> {
         json!({"ingress": {"sources": [{"name": "hub", "provider": "gitbub", "existingSecret": "s", "key": "k"}]}}),
         json!({"ingress": {"sources": [{"name": "hub", "provider": "github"}]}}),
         json!({"ingress": {"sources": [{"name": "hub", "provider": "github", "existingSecret": "s", "key": "k", "bot": ""}]}}),
+        source(json!({"name": "hub--two", "provider": "github"})),
+        source(json!({"name": "hub", "provider": "github", "bot": "@skein"})),
+        source(json!({"name": "hub", "provider": "github", "bot": "skein[bot]"})),
+        source(json!({"name": "hub", "provider": "linear", "bot": "skein"})),
+        source(json!({"name": "hub", "provider": "github", "allowedUsers": ["ada"]})),
+        source(json!({"name": "hub", "provider": "github", "inboxDomains": ["example.org"]})),
+        json!({"runners": [{"name": "a--b", "existingSecret": "s", "key": "token"}]}),
         json!({"runners": [{"name": "Runner 1", "existingSecret": "s", "key": "token"}]}),
         json!({"runners": [{"name": "runner-1"}]}),
         json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token", "slots": 0}]}),

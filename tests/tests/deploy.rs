@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use skein_coordinator::alarms::Kind;
 use skein_tests::deployed::{text, texts};
 use skein_tests::up::{Folder, Up, binary};
 
@@ -265,6 +266,14 @@ fn counted() -> BTreeSet<String> {
     }
     assert!(found.len() > 20, "{found:?}");
     found
+}
+
+#[test]
+fn every_kind_of_alarm_is_in_the_guide() {
+    let guide = text("docs/operators.md");
+    for kind in Kind::ALL {
+        assert!(guide.contains(&format!("\n| `{}` | ", kind.as_str())), "{kind:?}");
+    }
 }
 
 #[test]

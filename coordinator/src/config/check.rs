@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::{self, REPLY_KEEP};
 use skein_shared::memory;
@@ -396,7 +398,22 @@ fn check_secret(source: &Source) -> Result<(), &'static str> {
     if source.provider == Provider::Discord && !is_key {
         return Err("needs the application's public key from Discord as its secret: 64 hexadecimal digits");
     }
+    if !can_sign(source.provider, secret) {
+        return Err(
+            "has a secret that signs nothing: what follows `whsec_` is to be base64 as the sender shows it, with its `=`",
+        );
+    }
     Ok(())
+}
+
+/// Whether there is a key in the signing token of a provider that goes by Standard Webhooks.
+fn can_sign(provider: Provider, secret: &str) -> bool {
+    let key = match (provider, secret.strip_prefix("whsec_")) {
+        (Provider::Agentmail, key) => key.unwrap_or(secret),
+        (Provider::Generic | Provider::Gitlab, Some(key)) => key,
+        _ => return true,
+    };
+    STANDARD.decode(key).is_ok_and(|key| !key.is_empty())
 }
 
 fn check_issuers(issuers: &[Trust]) -> Result<(), ConfigError> {

@@ -314,6 +314,9 @@ mod tests {
             ("test", "", "allow_unsigned = true"),
             ("slack", "allow_unsigned = false", "has no secret"),
             ("discord", "secret = \"x\"", "public key"),
+            ("agentmail", "secret = \"whsec_c2VjcmV0IQ\"", "with its `=`"),
+            ("generic", "secret = \"whsec_\"", "signs nothing"),
+            ("gitlab", "secret = \"whsec_a-b_c-d_\"", "signs nothing"),
             ("x", "secret = \"x\"", "provider"),
         ] {
             let said = source(provider, rest).unwrap_err().to_string();
@@ -321,7 +324,10 @@ mod tests {
         }
         assert!(source("discord", &format!("secret = \"{}\"", "0a".repeat(32))).is_ok());
         assert!(source("gitlab", "secret = \"x\"").is_ok());
-        let domains = "secret = \"x\"\nsender_domains = [\"example.org\"]";
+        for provider in ["agentmail", "generic", "gitlab"] {
+            assert!(source(provider, "secret = \"whsec_c2VjcmV0IQ==\"").is_ok(), "{provider}");
+        }
+        let domains = "secret = \"c2VjcmV0\"\nsender_domains = [\"example.org\"]";
         assert!(source("agentmail", domains).is_ok());
         assert!(source("gitlab", domains).unwrap_err().to_string().contains("take its domains out"));
         assert!(source("gitlab", "secret = \"x\"\nbot = \"skein\"\nallowed_users = [\"ada\"]").is_ok());

@@ -41,7 +41,7 @@ pub fn router(gate: impl Into<Arc<Gate>>) -> Router {
     Router::new()
         .route("/webhooks/{source}", post(webhook).get(challenge))
         // Where Agent Swarm's are, for senders that were set up for that.
-        .route("/api/{source}/webhook", post(webhook))
+        .route("/api/{source}/webhook", post(webhook).get(challenge))
         .route("/healthz", axum::routing::get(|| async { "ok\n" }))
         .fallback(|| async {
             refuse(&Refusal::new(Code::NotFound, "webhooks go to /webhooks/<source> or /webhooks/<provider>"))

@@ -335,6 +335,7 @@ async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
     for (path, status) in [
         ("/webhooks/twitter?crc_token=t", 200),
         ("/webhooks/bird?crc_token=t", 200),
+        ("/api/twitter/webhook?crc_token=t", 200),
         ("/webhooks/bird", 400),
         ("/webhooks/bird?crc_token=", 400),
         (long.as_str(), 400),

@@ -28,6 +28,13 @@ pub(super) fn for_runners(config: &Config, grpc: SocketAddr) -> Option<String> {
     (others_are_here || !grpc.ip().is_loopback()).then(|| format!("http://{grpc}"))
 }
 
+/// What clients of a URL say as the host that they ask. A port that is its scheme's own they leave out.
+pub(super) fn authority(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    let host = url.host_str()?;
+    Some(url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+}
+
 /// Where runners reach the MCP face. They speak plain text: what ends TLS stands before others.
 pub(super) fn for_instances(config: &Config, endpoint: &Endpoint) -> String {
     match speaks_plainly(config) {
@@ -146,6 +153,18 @@ mod tests {
         assert_eq!(told(&node("10.0.0.1:7703"), "0.0.0.0:7700", "10.1.0.1:7701"), "http://10.1.0.1:7700");
         assert_eq!(told(&node("10.0.0.1:7703"), "10.2.0.1:7700", "0.0.0.0:7701"), "http://10.2.0.1:7700");
         assert_eq!(told(&Config::default(), "[::1]:7700", "[::1]:7701"), "http://[::1]:7700");
+    }
+
+    #[test]
+    fn a_host_is_asked_without_the_port_of_its_scheme() {
+        for (url, said) in [
+            ("https://skein.example.com:443", "skein.example.com"),
+            ("http://skein.example.com:80/skein/", "skein.example.com"),
+            ("https://skein.example.com:8443/", "skein.example.com:8443"),
+            ("http://[fd00::1]:7700", "[fd00::1]:7700"),
+        ] {
+            assert_eq!(authority(url).as_deref(), Some(said), "{url}");
+        }
     }
 
     #[test]

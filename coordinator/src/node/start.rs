@@ -374,8 +374,7 @@ fn agents_faces(
     face.shared_key = shared.clone();
     face.allowed_hosts.extend([endpoint.http.ip().to_string(), addresses::plain_host(config, endpoint)]);
     if let Some(url) = &config.listen.public_url {
-        let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-        face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
+        face.allowed_hosts.extend(addresses::authority(url));
         face.public_url = Some(endpoint.url.clone());
     }
     let oauth = oauth::router(access.clone(), face.public_url.clone());

@@ -62,6 +62,7 @@ initContainers:
       - sh
       - -ec
       - |
+        rm -rf /run/skein/work/authority
         install -d -m 0700 /var/lib/skein/data /run/skein/cluster/node /run/skein/work/authority
         install -m 0600 -t /var/lib/skein/data /run/skein/authority/keys.json /run/skein/authority/secrets.json /etc/skein/config.toml
         install -m 0600 -t /run/skein/work/authority /run/skein/authority/ca.pem /run/skein/authority/ca.key /run/skein/authority/keys.json /run/skein/authority/secrets.json

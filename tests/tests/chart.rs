@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use skein_runner::credentials::{Credentials, Reference};
 use skein_tests::deployed::{root, text};
+use skein_tests::up::binary;
 
 const CHART: &str = "deploy/helm/skein";
 /// Values that go through every branch of the chart.
@@ -71,7 +72,9 @@ fn mistakes() -> Vec<Value> {
         source(json!({"name": "hub", "provider": "github", "bot": "skein[bot]"})),
         source(json!({"name": "hub", "provider": "linear", "bot": "skein"})),
         source(json!({"name": "hub", "provider": "github", "allowedUsers": ["ada"]})),
+        source(json!({"name": "hub", "provider": "github", "bot": "skein", "allowedUsers": ["@ada"]})),
         source(json!({"name": "hub", "provider": "github", "inboxDomains": ["example.org"]})),
+        source(json!({"name": "hub", "provider": "github", "senderDomains": ["example.org"]})),
         json!({"runners": [{"name": "a--b", "existingSecret": "s", "key": "token"}]}),
         json!({"runners": [{"name": "Runner 1", "existingSecret": "s", "key": "token"}]}),
         json!({"runners": [{"name": "runner-1"}]}),
@@ -81,6 +84,7 @@ fn mistakes() -> Vec<Value> {
         json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token",
             "credentials": [{"name": "../k", "existingSecret": "s", "key": "k"}]}]}),
         json!({"agents": {"a/b": "command = []"}}),
+        json!({"agents": {"a--b": "command = []"}}),
         json!({"podDisruptionBudget": {"maxUnavailable": 0}}),
         json!({"networkPolicy": {"clients": [{}]}}),
         json!({"unheardOf": true}),
@@ -244,6 +248,36 @@ fn runners_stay_when_the_number_of_coordinators_changes() {
     let before = runners(3);
     assert!(!before.is_empty());
     assert_eq!(before, runners(5));
+}
+
+/// It finds what it has left behind itself.
+#[test]
+fn the_first_container_of_a_pod_may_be_cut_off_after_each_of_its_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_string_lossy().into_owned();
+    let documents = rendered(&json!({})).unwrap();
+    let mut scripts = pods(&documents).into_iter().map(|pod| &pod["spec"]["initContainers"][0]["command"][2]);
+    let mut script = scripts.find_map(Value::as_str).unwrap().to_owned();
+    for there in ["/etc/skein", "/run/skein", "/var/lib/skein"] {
+        script = script.replace(there, &format!("{place}{there}"));
+    }
+    let programs = binary("skein").parent().unwrap().display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let run = |script: &str| {
+        let mut shell = Command::new("sh");
+        let output =
+            shell.args(["-ec", script]).env("PATH", &path).env("POD_IP", "10.0.0.9").output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&format!(
+        "mkdir -p {place}/etc/skein {place}/run/skein; touch {place}/etc/skein/config.toml
+        skein cluster init --out {place}/run/skein/authority 10.0.0.1"
+    ));
+    let steps: Vec<&str> = script.lines().collect();
+    for done in 0..steps.len() {
+        run(&steps[..done].join("\n"));
+        run(&script);
+    }
 }
 
 /// Every `config.toml` of the chart is one that a node takes, and every agent's definition is TOML.

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use skein_coordinator::alarms::Kind;
+use skein_coordinator::config::Provider;
 use skein_tests::deployed::{text, texts};
 use skein_tests::up::{Folder, Up, binary};
 
@@ -273,6 +274,19 @@ fn every_kind_of_alarm_is_in_the_guide() {
     let guide = text("docs/operators.md");
     for kind in Kind::ALL {
         assert!(guide.contains(&format!("\n| `{}` | ", kind.as_str())), "{kind:?}");
+    }
+}
+
+#[test]
+fn every_provider_has_its_keys_in_the_guide() {
+    let guide = text("docs/operators.md");
+    let (_, keys) = guide
+        .split_once("\n| provider | keys beside `source`, `event`, `match` |\n")
+        .expect("the guide lists the keys of subscriptions");
+    let (table, _) = keys.split_once("\n\n").expect("the table ends");
+    let rows: Vec<&str> = table.lines().filter_map(|row| row.split('|').nth(1)).collect();
+    for provider in Provider::ALL.map(Provider::as_str) {
+        assert!(rows.iter().any(|row| row.contains(&format!("`{provider}`"))), "{provider}");
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::Args;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
-use url::Url;
 use uuid::Uuid;
 
 use super::{CliError, Common, token};
@@ -35,7 +34,7 @@ impl Console {
         // The session comes of the link's token, and outlasts it.
         let issued = token::issue(&self.common, role, name, Uuid::new_v4(), LINK, Some(SESSION))?;
         // Behind the `#` it is sent to no server, so that no log has it.
-        let link = format!("{}/login#token={}", root(&endpoint), issued.text());
+        let link = format!("{}/login#token={}", endpoint.console(), issued.text());
         if self.common.json {
             println!("{}", serde_json::json!({ "url": link, "expiresAt": issued.expires_at.iso() }));
             return Ok(());
@@ -57,12 +56,6 @@ impl Console {
     }
 }
 
-/// Where the console is: its pages lie at the root of a host, so behind a path they are not to be had.
-fn root(endpoint: &Endpoint) -> String {
-    let has_path = Url::parse(&endpoint.url).is_ok_and(|url| url.path() != "/");
-    if has_path { format!("http://{}", endpoint.http) } else { endpoint.url.clone() }
-}
-
 /// What the link's holder is: who administers goes to every swarm of the node, all others stay in their own.
 fn reach(role: Role, swarm: &Name) -> String {
     if Rights::of(role).has(Right::Administer) {
@@ -74,16 +67,6 @@ fn reach(role: Role, swarm: &Name) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_console_is_at_the_root_of_a_host() {
-        let at = |url: &str| {
-            let (http, grpc) = ("127.0.0.1:7700".parse().unwrap(), "127.0.0.1:7701".parse().unwrap());
-            root(&Endpoint { http, grpc, ingress: None, node: None, url: url.to_owned() })
-        };
-        assert_eq!(at("https://skein.example.com"), "https://skein.example.com");
-        assert_eq!(at("https://example.com/skein"), "http://127.0.0.1:7700");
-    }
 
     #[test]
     fn an_observer_is_told_of_one_swarm_and_an_operator_of_all() {

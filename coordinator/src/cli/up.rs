@@ -134,7 +134,7 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
     if roles.coordinator {
         eprintln!("skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc);
         let data = node.layout().root().display();
-        eprintln!("console at {}/, where `skein console --data {data}` logs you in", endpoint.url);
+        eprintln!("console at {}/, where `skein console --data {data}` logs you in", endpoint.console());
     }
     if let Some(ingress) = endpoint.ingress {
         eprintln!("webhooks at http://{ingress}/webhooks/<source>");

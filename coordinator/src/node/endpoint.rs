@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use skein_shared::{Code, Refusal};
+use url::Url;
 
 use super::datadir::Layout;
 
@@ -55,8 +56,30 @@ impl Endpoint {
         })
     }
 
+    /// Where people reach the console. Its pages lie at the root of a host, so behind a path they are not to be had, and
+    /// this is the node's own address.
+    pub fn console(&self) -> String {
+        let has_path = Url::parse(&self.url).is_ok_and(|url| url.path() != "/");
+        if has_path { format!("http://{}", self.http) } else { self.url.clone() }
+    }
+
     pub(super) fn write(&self, layout: &Layout) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(self).map_err(io::Error::from)?;
         layout.write_private(&layout.endpoint(), &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_console_is_at_the_root_of_a_host() {
+        let at = |url: &str| {
+            let (http, grpc) = ("127.0.0.1:7700".parse().unwrap(), "127.0.0.1:7701".parse().unwrap());
+            Endpoint { http, grpc, ingress: None, node: None, url: url.to_owned() }.console()
+        };
+        assert_eq!(at("https://skein.example.com"), "https://skein.example.com");
+        assert_eq!(at("https://example.com/skein"), "http://127.0.0.1:7700");
     }
 }

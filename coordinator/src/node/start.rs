@@ -208,7 +208,7 @@ async fn begin(
                 quiet(health::sample(entities.clone(), trends.clone(), pumps.stop().clone())),
             );
             let stop = tasks.stop().clone();
-            let console = console::router(service.clone(), access.clone(), trends, &endpoint.url, stop);
+            let console = console::router(service.clone(), access.clone(), trends, &endpoint.console(), stop);
             let agents = agents_faces(tasks.stop(), service, &access, &config, data.layout(), &endpoint)?;
             agents.merge(console).merge(health)
         }

@@ -16,6 +16,22 @@ async fn people_call_tools_past_the_public_address() -> Result<()> {
     Ok(())
 }
 
+/// Behind a path there is no console, and a cookie for HTTPS alone would never come back to the node's own address.
+#[tokio::test]
+async fn people_log_in_at_the_node_itself_where_the_public_address_has_a_path() -> Result<()> {
+    let folder = Folder::new()?.configured("[listen]\npublic_url = \"https://example.com/skein\"\n")?;
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    let link = up.skein(&["console"]).await?;
+    let (base, token) = link.trim().split_once("/login#token=").context("no link was printed")?;
+    ensure!(base.starts_with("http://127.0.0.1:"), "{link}");
+    up.has_logged(&format!("console at {base}/")).await?;
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    let entered = client.post(format!("{base}/login")).body(format!("token={token}")).send().await?;
+    let cookie = entered.headers().get("set-cookie").context("no session was begun")?.to_str()?;
+    ensure!(cookie.starts_with("skein_session=") && !cookie.contains("Secure"), "{cookie}");
+    Ok(())
+}
+
 /// As Agent Swarm calls the setting.
 #[tokio::test]
 async fn services_of_agents_lie_below_the_name_that_the_environment_gives() -> Result<()> {

@@ -131,10 +131,10 @@ impl Feed {
 
     /// Empties the file and fills it from the store.
     fn build(&mut self) -> Result<(), Broken> {
-        // What was reported before is in the store.
-        self.inbox.clear();
         self.known = Known::default();
         self.empty()?;
+        // What was reported before is in the store, and what readers have found is gone.
+        self.inbox.clear();
         self.connection.pragma_update(None, "cache_size", BUILD_CACHE)?;
         // Before the first document, so that every page has at least these versions.
         self.known.versions = self.source.versions()?;
@@ -157,10 +157,7 @@ impl Feed {
         match self.write(|transaction, _| tables::clear(transaction)) {
             Err(Broken::Sqlite(error)) if is_damage(&error) => {
                 tracing::warn!(problem = said(&error), "the read side's file is written over");
-                tables::overwrite(&mut self.connection)?;
-                // Readers have found the same meanwhile.
-                self.inbox.clear();
-                Ok(())
+                Ok(tables::overwrite(&mut self.connection)?)
             }
             cleared => cleared,
         }

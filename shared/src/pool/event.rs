@@ -157,7 +157,7 @@ pub enum Event {
     /// Work waited for an agent for long, and it did nothing. No document changes: the next owner says it anew.
     Unbegun {
         agent: Uuid,
-        since: Timestamp,
+        again: Timestamp,
     },
     /// They last longer, over a wait of the instance and once it has ended.
     LeasesExtended {

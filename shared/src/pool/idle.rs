@@ -15,6 +15,8 @@ pub(super) struct Idle {
     /// Those of whom nobody was told yet, and those of whom an operator was.
     untold: BTreeSet<(Timestamp, Uuid)>,
     told: BTreeSet<(Timestamp, Uuid)>,
+    /// When that is said again: as long as it lasts a timer is due, by which the next owner finds the pool.
+    again: Timestamp,
 }
 
 impl Idle {
@@ -33,8 +35,9 @@ impl Idle {
         }
     }
 
-    /// An operator is told of it from now on.
-    pub(super) fn tell(&mut self, agent: Uuid) {
+    /// An operator is told of it from now on, and it is said again then.
+    pub(super) fn tell(&mut self, agent: Uuid, again: Timestamp) {
+        self.again = again;
         let Some(&since) = self.since.get(&agent) else { return };
         if self.untold.remove(&(since, agent)) {
             self.told.insert((since, agent));
@@ -46,9 +49,9 @@ impl Idle {
         self.untold.iter().copied()
     }
 
-    /// Of those of whom an operator is told, the one that is idle for longest.
-    pub(super) fn worst(&self) -> Option<Uuid> {
-        self.told.first().map(|&(_, agent)| agent)
+    /// Of those of whom an operator is told, the one that is idle for longest, and when that is said again.
+    pub(super) fn worst(&self) -> Option<(Uuid, Timestamp)> {
+        self.told.first().map(|&(_, agent)| (agent, self.again))
     }
 }
 

@@ -158,7 +158,7 @@ impl Entity for Pool {
     }
 
     fn watches(&self) -> bool {
-        self.deadlines.next().is_some() || self.begin_due().is_some()
+        self.deadlines.next().is_some() || self.idle.untold().next().is_some()
     }
 
     fn tick() -> Command {

@@ -34,7 +34,7 @@ impl Pool {
                     self.shorten(task, *until, changes);
                 }
             }
-            Event::Unbegun { agent, .. } => self.idle.tell(*agent),
+            Event::Unbegun { agent, again } => self.idle.tell(*agent, *again),
             Event::Served { since } => {
                 self.deadlines.serve(*since);
                 self.reports.serve(*since);

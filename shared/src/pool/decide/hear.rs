@@ -88,8 +88,8 @@ impl Pool {
     }
 
     /// They know whether a lead has had something of the thread; in all others it is for the lead if the swarm is `meant`.
-    /// While nobody leads, a thread stays with whoever had it, who may lead again. Whoever meant the swarm is told once the
-    /// message is there.
+    /// While nobody leads, a thread stays with whoever had it, who may lead again. Whoever asks the swarm for something is
+    /// told once the message is there.
     fn leave_to_inboxes(
         &self,
         said: &Said,
@@ -99,7 +99,8 @@ impl Pool {
     ) -> Decision<Self> {
         let (said, otherwise) = (said.clone(), lead.filter(|_| meant));
         let words = |name: &str| format!("**{name}** has this in its inbox.");
-        let note = self.name_of(otherwise).map(|name| Box::new(answer(&said, "inbox", &words(name))));
+        let name = self.name_of(otherwise).filter(|_| said.is_request());
+        let note = name.map(|name| Box::new(answer(&said, "inbox", &words(name))));
         let command = inboxes::Command::Hear { said, request, otherwise, lead, note };
         let effect = Effect::entity::<Inboxes>(EntityKey::of(Kind::Inboxes, &self.swarm), &command);
         Decision::reply(Reply::Heard { tasks: Vec::new() }).effects(vec![effect])

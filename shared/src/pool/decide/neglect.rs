@@ -90,10 +90,11 @@ impl Pool {
         ))
     }
 
-    /// When an operator is to be told of the agent that does nothing for longest though work waits for it.
+    /// When an operator is to be told, for the first time or again, of agents that begin nothing though work waits for them.
     pub(in crate::pool) fn begin_due(&self) -> Option<Timestamp> {
-        let (since, _) = self.idle.untold().next()?;
-        Some(since.max(self.deadlines.serving_since()) + limits::TASK_UNCLAIMED)
+        let first = self.idle.untold().next().map(|(since, _)| since + limits::TASK_UNCLAIMED);
+        let due = first.into_iter().chain(self.idle.worst().map(|(_, again)| again)).min()?;
+        Some(due.max(self.deadlines.serving_since() + limits::TASK_UNCLAIMED))
     }
 
     /// Notes for whom work waits in vain. Who has something in progress takes what waits when that is done.
@@ -102,17 +103,19 @@ impl Pool {
             return Vec::new();
         }
         let due = self.idle.untold().take_while(|(since, _)| *since + limits::TASK_UNCLAIMED <= ctx.now);
-        due.map(|(since, agent)| Event::Unbegun { agent, since }).collect()
+        let told = self.idle.worst().filter(|(_, again)| *again <= ctx.now);
+        let agents = due.map(|(_, agent)| agent).chain(told.map(|(agent, _)| agent));
+        agents.map(|agent| Event::Unbegun { agent, again: ctx.now + limits::TASK_UNCLAIMED }).collect()
     }
 
     /// What an operator is told while work waits so.
     pub(in crate::pool) fn unbegun(&self) -> Option<String> {
-        let agent = self.idle.worst()?;
+        let (agent, _) = self.idle.worst()?;
         let task = self.indexes.next_for(agent)?;
         let since = self.tasks.get(task)?.created.iso();
         let name = self.members.get(&agent).map_or("an agent", |member| member.name.as_str());
         Some(format!(
-            "agent {name} of swarm `{}` does not begin the work that is assigned to it: task {task} waits since {since}; look whether it runs, or remove it from the swarm, which gives its tasks back to the pool",
+            "agent {name} of swarm `{}` does not begin the work that is assigned to it: task {task} waits since {since}; look whether it runs or is busy with something else. If it does not come back, remove it from the swarm, which gives its tasks back to the pool",
             self.swarm
         ))
     }

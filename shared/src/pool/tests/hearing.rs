@@ -134,6 +134,22 @@ fn whoever_asks_the_lead_is_told_that_its_inbox_has_it() {
 }
 
 #[test]
+fn what_goes_on_in_a_thread_of_the_leads_is_left_to_its_inbox_without_a_word() {
+    let mut swarm = Swarm::new();
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    let task = swarm.hears(said("1.0", "1.0", "<@UBOT> help", true))[0];
+    swarm.run(Command::Join(join(LEAD, "lead", true))).unwrap();
+    swarm.run(claim(LEAD, task)).unwrap();
+    swarm.hears(said("2.0", "1.0", "it is the second one, I think", false));
+    let left = swarm.sent(Kind::Inboxes);
+    let heard = &left.last().expect("the lead has it")["hear"];
+    assert!(
+        heard["request"].as_str().unwrap().starts_with("it is the second one") && heard["note"].is_null(),
+        "{heard}"
+    );
+}
+
+#[test]
 fn an_empty_mention_is_asked_back() {
     let mut swarm = Swarm::new();
     assert!(swarm.hears(said("1.0", "1.0", "<@UBOT>", true)).is_empty());

@@ -136,6 +136,10 @@ fn work_that_its_agent_does_not_begin_is_an_alarm_until_it_does() {
     let (first, _news) = (swarm.assigned(ANN), swarm.assigned(LEAD));
     is_left(&mut swarm, first);
     assert!(swarm.0.entity.alarm().unwrap().contains("agent ann"));
+    swarm.0.advance(3 * limits::TASK_UNCLAIMED);
+    assert!(swarm.0.entity.alarm().is_some());
+    let wake = swarm.0.entity.next_wake().expect("the next owner finds the pool by its timer");
+    assert!(wake > swarm.0.now && wake <= swarm.0.now + limits::TASK_UNCLAIMED);
     swarm.0.restart();
     is_left(&mut swarm, first);
     swarm.poll(ANN);

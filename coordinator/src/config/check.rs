@@ -12,8 +12,9 @@ use skein_shared::memory;
 use url::Url;
 
 use super::load::ConfigError;
+use super::provider::Provider;
 use super::schema::{
-    Account, Cluster, Config, Embeddings, Limits, Listen, Provider, Retention, Runner, Source, Workspace,
+    Account, Cluster, Config, Embeddings, Limits, Listen, Retention, Runner, Source, Workspace,
 };
 use crate::auth::Role;
 use crate::auth::issuer::Trust;

@@ -3,10 +3,12 @@
 
 mod check;
 mod load;
+mod provider;
 mod schema;
 
 pub use load::{ConfigError, Overrides, load};
+pub use provider::Provider;
 pub use schema::{
-    Account, Auth, Config, Dialect, Embeddings, Ingress, Limits, Listen, Provider, Retention, Runner, Slack,
-    Source, Store, ToolLimits, Workspace,
+    Account, Auth, Config, Dialect, Embeddings, Ingress, Limits, Listen, Retention, Runner, Slack, Source,
+    Store, ToolLimits, Workspace,
 };

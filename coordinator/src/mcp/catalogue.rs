@@ -477,16 +477,10 @@ impl Catalogue {
             .collect()
     }
 
-    /// Takes the point out of the whole numbers among arguments that fit the schema. To that 5.0 is one, and clients send it
-    /// so that have one kind of number alone; those who read it find a fraction.
+    /// Writes the whole numbers among arguments that fit the schema as such.
     pub fn write_whole(&self, name: &str, arguments: &mut Value) {
-        let Some(index) = self.position(name) else { return };
-        for argument in &self.tools[index].whole {
-            if let Some(value) = arguments.get_mut(argument)
-                && let Some(whole) = schema::without_point(value)
-            {
-                *value = whole;
-            }
+        if let Some(index) = self.position(name) {
+            schema::write_whole(arguments, &self.tools[index].whole);
         }
     }
 }

@@ -355,13 +355,18 @@ async fn what_nobody_takes_in_for_seven_days_becomes_a_dead_letter() {
     pumping.end().await;
 }
 
-/// The node was away for longer than a week, and its runner has yet to connect.
-#[tokio::test(start_paused = true)]
-async fn what_is_old_when_its_node_starts_waits_for_its_target_to_come_back() {
+/// A node that was away for longer than a week, with what it was to ask of a runner that has yet to connect.
+async fn started_late() -> (Node, Arc<Fleet>, Pumping) {
     let (node, fleet) = (node(), Arc::new(Fleet::default()));
     let at = node.entities.clock().now() - EFFECT_EXPIRY - Duration::from_secs(86_400);
     commit(&node, Batch { at, ..asking(&node, "worker", &[("away", 1)]) }).await;
     let pumping = Pumping::start(&node, &fleet);
+    (node, fleet, pumping)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_old_when_its_node_starts_waits_for_its_target_to_come_back() {
+    let (node, fleet, pumping) = started_late().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
     fleet.connect();
@@ -374,10 +379,7 @@ async fn what_is_old_when_its_node_starts_waits_for_its_target_to_come_back() {
 /// However often its node starts.
 #[tokio::test(start_paused = true)]
 async fn what_is_old_is_given_up_once_its_target_had_time_to_come_back() {
-    let (node, fleet) = (node(), Arc::new(Fleet::default()));
-    let at = node.entities.clock().now() - EFFECT_EXPIRY - Duration::from_secs(86_400);
-    commit(&node, Batch { at, ..asking(&node, "worker", &[("away", 1)]) }).await;
-    let pumping = Pumping::start(&node, &fleet);
+    let (node, _fleet, pumping) = started_late().await;
     tokio::time::sleep(Duration::from_secs(590)).await;
     assert_eq!(node.entities.effects_given_up(10).await.unwrap(), 0);
     tokio::time::sleep(Duration::from_secs(20)).await;

@@ -16,19 +16,18 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
+use super::Progress;
+use super::broken::{self, Broken};
 use super::changes::Changes;
-use super::gate::Gate;
 use super::history::{self, Mention};
 use super::inbox::{Inbox, Message};
 use super::origin::{self, Left, Tip};
+use super::source::Source;
 use super::tables::{self, Numbers};
-use super::{Progress, said};
 use crate::store::pace::{Pace, Page};
 use crate::store::sqlite::connection::is_damage;
-use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument, Version};
+use crate::store::{Batch, EventRecord, Record, StoredDocument, Version};
 
 /// Documents read from the store at once, at most.
 const DOCUMENTS: usize = 500;
@@ -42,19 +41,6 @@ const BUILD_CACHE: i32 = -4 * 1024;
 const FOLLOW_CACHE: i32 = -16 * 1024;
 /// How long to wait before building is tried again after the store or the disk failed.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Why a step did not succeed. Every one of them is answered by building anew.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("the read side's file: {}", said(.0))]
-    Sqlite(#[from] rusqlite::Error),
-    #[error("a reader has found the read side's file damaged; the store is not concerned")]
-    Damaged,
-    #[error("the process is shutting down")]
-    Closed,
-}
 
 pub(super) struct Feed {
     connection: Connection,
@@ -72,14 +58,6 @@ struct Known {
     /// The last version taken in of each.
     versions: HashMap<EntityKey, Version>,
     numbers: Numbers,
-}
-
-/// The store, read from this thread.
-pub(super) struct Source {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) runtime: Handle,
-    /// Those who hold it read first.
-    pub(super) gate: Arc<Gate>,
 }
 
 impl Feed {
@@ -156,7 +134,7 @@ impl Feed {
     fn empty(&mut self) -> Result<(), Broken> {
         match self.write(|transaction, _| tables::clear(transaction)) {
             Err(Broken::Sqlite(error)) if is_damage(&error) => {
-                tracing::warn!(problem = said(&error), "the read side's file is written over");
+                tracing::warn!(problem = broken::said(&error), "the read side's file is written over");
                 Ok(tables::overwrite(&mut self.connection)?)
             }
             cleared => cleared,
@@ -465,47 +443,4 @@ impl<'a> Group<'a> {
 fn reached(connection: &Connection, writer: Option<&str>, tip: Option<&Tip>) -> rusqlite::Result<()> {
     let (Some(writer), Some(tip)) = (writer, tip) else { return Ok(()) };
     origin::reached(connection, writer, tip)
-}
-
-/// A page that is being read.
-type Reading<T> = JoinHandle<Result<Page<T>, StoreError>>;
-
-impl Source {
-    fn versions(&self) -> Result<HashMap<EntityKey, Version>, StoreError> {
-        Ok(self.runtime.block_on(self.store.versions())?.into_iter().collect())
-    }
-
-    fn documents(&self, pace: Pace, after: Option<(EntityKey, String)>) -> Reading<StoredDocument> {
-        let store = Arc::clone(&self.store);
-        self.runtime.spawn(async move { pace.read(|count| store.documents(after.clone(), count)).await })
-    }
-
-    fn records(&self, pace: Pace, after: Option<(EntityKey, u64)>) -> Reading<Record> {
-        let store = Arc::clone(&self.store);
-        self.runtime.spawn(async move { pace.read(|count| store.own_records(after.clone(), count)).await })
-    }
-
-    fn documents_of(&self, pace: Pace, key: &EntityKey, after: &str) -> Reading<StoredDocument> {
-        let (store, key, after) = (Arc::clone(&self.store), key.clone(), after.to_owned());
-        self.runtime.spawn(async move { pace.read(|count| store.documents_of(&key, &after, count)).await })
-    }
-
-    fn history(&self, pace: Pace, key: &EntityKey, after: Version) -> Reading<Record> {
-        let (store, key) = (Arc::clone(&self.store), key.clone());
-        self.runtime.spawn(async move { pace.read(|count| store.history(&key, after, count)).await })
-    }
-
-    /// Whether the store has this very commit.
-    fn has(&self, tip: &Tip) -> Result<bool, StoreError> {
-        let found = self.runtime.block_on(self.store.records_of(&tip.key, vec![tip.version]))?;
-        Ok(found.iter().any(|record| record.at == tip.at))
-    }
-
-    /// The page, once nobody goes first any more.
-    fn finish<T>(&self, reading: Reading<T>) -> Result<Page<T>, Broken> {
-        // A task is only dropped when the runtime ends.
-        let page = self.runtime.block_on(reading).map_err(|_| Broken::Closed)??;
-        self.gate.pass();
-        Ok(page)
-    }
 }

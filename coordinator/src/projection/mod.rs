@@ -6,6 +6,7 @@
 //! Decisions never read it; a reader that must see a certain write asks [`Projection::caught_up`] first. Events are
 //! read from the store itself.
 
+mod broken;
 mod changes;
 mod feed;
 mod gate;
@@ -15,6 +16,7 @@ mod origin;
 mod query;
 mod recall;
 mod search;
+mod source;
 mod tables;
 mod vectors;
 
@@ -31,9 +33,10 @@ use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
-use crate::store::sqlite::connection::{self, Durability, Readers, Unread, sentence};
+use crate::store::sqlite::connection::{self, Durability, Readers, Unread};
 use crate::store::{Batch, Store, Version};
-use feed::{Feed, Source};
+use broken::said;
+use feed::Feed;
 use gate::Gate;
 pub use gate::Hold;
 use history::Subject;
@@ -41,6 +44,7 @@ use inbox::{Inbox, Message};
 pub use query::{Filter, Order, Query, Search, Tally, Test, merge};
 pub use query::{LIMIT, Path as FieldPath};
 pub use search::{Hit, Seen, Sought};
+use source::Source;
 use vectors::Copies;
 
 const READERS: usize = 2;
@@ -448,15 +452,6 @@ fn create(path: &Path) -> Result<Connection, ProjectionError> {
         Ok(connection)
     };
     connect().map_err(|error| ProjectionError(format!("{}: {}", path.display(), said(&error))))
-}
-
-/// What went wrong with the file, and what to do about it. Where it is damaged that is nothing: no backup has it, and the
-/// store all that it had.
-fn said(error: &rusqlite::Error) -> String {
-    if !connection::is_damage(error) {
-        return sentence(error);
-    }
-    format!("the file is damaged ({error}) and is made anew from the store, which is not concerned")
 }
 
 #[cfg(test)]

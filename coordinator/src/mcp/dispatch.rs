@@ -16,6 +16,7 @@ use super::columns::Wish;
 use super::idempotency::Keys;
 use super::quota::{Limits, Quota, Seat};
 use super::result::{Reply, refusal_json};
+use super::turns::Turns;
 use super::{finder, idempotency, names};
 use crate::auth::{Principal, View, policy};
 use crate::service::Service;
@@ -26,11 +27,12 @@ use crate::service::unread::Delivery;
 pub struct Gate {
     pub quota: Quota,
     pub keys: Keys,
+    pub turns: Turns,
 }
 
 impl Gate {
     pub fn new(limits: Limits) -> Self {
-        Self { quota: Quota::new(limits), keys: Keys::default() }
+        Self { quota: Quota::new(limits), keys: Keys::default(), turns: Turns::default() }
     }
 }
 
@@ -111,13 +113,23 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     let audit = Audit::begin(Uuid::now_v7(), context.who.clone(), context.catalogue.get(name));
     let reply = match prepare(context, name, arguments) {
         Ok(Prepared { call, catalogue, arguments, wish, seat: _seat }) => match catalogue.get(name) {
-            Some(tool) => run(tool, call, arguments, &wish).await,
+            Some(tool) => take_turn(tool, call, arguments, &wish).await,
             None => Reply::error(&unknown(&catalogue, name)),
         },
         Err(reply) => *reply,
     };
     audit.answered(&reply);
     reply
+}
+
+/// Runs a tool when it is its caller's turn. What is about to wait for something needs none, nor what makes another call for
+/// its caller, which has its own.
+async fn take_turn(tool: &Tool, call: Call, arguments: Value, wish: &Wish) -> Reply {
+    if tool.waits || tool.hands_on {
+        return run(tool, call, arguments, wish).await;
+    }
+    let (turns, swarm) = (call.gate.turns.clone(), call.who.swarm.clone());
+    turns.run(&swarm, run(tool, call, arguments, wish)).await
 }
 
 /// Runs a tool and gives its answer the form that the caller wants.

@@ -32,6 +32,7 @@ pub mod served;
 pub mod server;
 pub mod sessions;
 pub mod tools;
+mod turns;
 pub mod view;
 
 pub use catalogue::Catalogue;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 /// Calls of one swarm that have their turn at a time, beside other swarms. With more of them the neighbours of a flood wait
 /// longer (measured: `docs/performance.md`).
 const SHARE: usize = 2;
-/// A swarm is at work for so long after each of its calls.
+/// A swarm is at work for so long after each of its calls, save those that wait for something.
 const AT_WORK: Duration = Duration::from_secs(1);
 /// How long a call keeps its turn: some times what it takes from the processors.
 const KEEP: Duration = Duration::from_millis(1);

@@ -265,6 +265,36 @@ async fn calls_are_bounded_for_each_agent() {
     face.facts(&quiet, "get-swarm", json!({})).await;
 }
 
+/// Its swarm has calls under way beside another one that is at work.
+#[tokio::test(start_paused = true)]
+async fn a_tool_waits_for_a_turn_of_its_swarm_unless_it_waits_for_something_else() {
+    let gate = Gate::default();
+    let face = Face::with(Config { gate: gate.clone(), ..Config::default() });
+    let worker = face.agent("worker", Role::Worker);
+    face.facts(&worker, "join-swarm", json!({ "name": "Worker" })).await;
+    let (own, other) = (Name::parse("default").unwrap(), Name::parse("other").unwrap());
+    for (tool, arguments, takes_turns) in [
+        ("get-swarm", json!({}), true),
+        ("send-task", json!({ "task": "anything" }), true),
+        ("tools_call", json!({ "name": "get-swarm" }), true),
+        ("wait", json!({ "timeout_s": 0 }), false),
+        ("tools_call", json!({ "name": "wait", "arguments": { "timeout_s": 0 } }), false),
+    ] {
+        gate.turns.run(&other, async {}).await;
+        let under_way: Vec<_> = (0..20)
+            .map(|_| {
+                let (turns, own) = (gate.turns.clone(), own.clone());
+                tokio::spawn(async move { turns.run(&own, std::future::pending::<()>()).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let before = Instant::now();
+        face.facts(&worker, tool, arguments).await;
+        assert_eq!(before.elapsed() > Duration::ZERO, takes_turns, "{tool}: {:?}", before.elapsed());
+        under_way.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
 /// The service looks by itself only once an hour here, so that an answer shows that the waiter was woken.
 async fn woken(face: &Arc<Face>, worker: &Agent, cause: impl Future<Output = ()>) -> Value {
     let (waiting, poller) = (Arc::clone(face), worker.clone());

@@ -9,6 +9,8 @@ use serde_json::value::RawValue;
 
 pub use fields::Fields;
 
+use crate::limits;
+
 /// JSON that was written once, where the value was made, and is read where it is needed. What lies between
 /// (a commit, the store, the wire) passes the text on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,23 +78,41 @@ impl std::io::Write for Counted {
     }
 }
 
-/// The deepest nesting of brackets outside of strings: what a text would ask of a parser that recurses into it.
-pub fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+/// Why a text is given to no parser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Excess {
+    #[error("JSON may be nested {} levels deep; send what is deeper as a text", limits::JSON_DEPTH)]
+    Depth,
+    #[error("JSON may hold {} values; send fewer at a time, or all of them as one text", limits::JSON_VALUES)]
+    Values,
+}
+
+/// Whether a parser may have the text, whoever has sent it: it would recurse into what is nested, and a value of two
+/// bytes takes many times as much memory once it is read. Nothing is parsed for it: brackets and commas outside of
+/// strings are counted, up to the first that is too many.
+///
+/// # Errors
+/// What there is too much of.
+pub fn bounded(json: &[u8]) -> Result<(), Excess> {
+    let (mut depth, mut values, mut quoted, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in json {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
+            b'{' | b'[' if !quoted => (depth, values) = (depth + 1, values + 1),
             b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
-            _ => {}
+            b',' if !quoted => values += 1,
+            _ => continue,
+        }
+        if depth > limits::JSON_DEPTH {
+            return Err(Excess::Depth);
+        }
+        if values > limits::JSON_VALUES {
+            return Err(Excess::Values);
         }
     }
-    deepest
+    Ok(())
 }
 
 #[cfg(test)]
@@ -120,8 +140,21 @@ mod tests {
 
     #[test]
     fn depth_counts_brackets_and_not_texts() {
-        assert_eq!(depth(br#"{"a":[{"b":"[[[[\"[["}]}"#), 3);
-        assert_eq!(depth(b"[]]]]["), 1);
-        assert_eq!(depth("[".repeat(100).as_bytes()), 100);
+        let deep =
+            |levels: usize| format!("{{\"a\":\"{}\\\"[[\",\"b\":{}", "[".repeat(100), "[".repeat(levels - 1));
+        assert_eq!(bounded(deep(limits::JSON_DEPTH).as_bytes()), Ok(()));
+        assert_eq!(bounded(deep(limits::JSON_DEPTH + 1).as_bytes()), Err(Excess::Depth));
+        assert_eq!(bounded("[]]]]".repeat(100).as_bytes()), Ok(()));
+    }
+
+    #[test]
+    fn values_are_counted_whatever_they_are_and_commas_in_texts_are_none() {
+        let many =
+            |value: &str, times: usize| format!("[\"{}\"{}]", ",[".repeat(300_000), value.repeat(times));
+        for value in [",0", ",\"\"", ",[]", ",{\"a\":{}}"] {
+            let times = limits::JSON_VALUES / value.matches([',', '[', '{']).count();
+            assert_eq!(bounded(many(value, times - 1).as_bytes()), Ok(()), "{value}");
+            assert_eq!(bounded(many(value, times + 1).as_bytes()), Err(Excess::Values), "{value}");
+        }
     }
 }

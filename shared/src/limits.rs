@@ -113,6 +113,8 @@ pub const COST_DAYS: u16 = 400;
 pub const COST_SUMS: usize = 100_000;
 /// Deepest nesting of JSON that is taken from outside.
 pub const JSON_DEPTH: usize = 64;
+/// Most values in JSON that is taken from outside. One of two bytes takes a hundred and more once it is read.
+pub const JSON_VALUES: usize = 200_000;
 /// Request bodies of webhooks, bytes, and what is written out of one (spec: Action Llama 8.1).
 pub const WEBHOOK: usize = 10 * 1024 * 1024;
 /// Why a run was started, or what woke it, bytes: a webhook, and what was read from it.
@@ -121,6 +123,8 @@ pub const INPUT: usize = 2 * WEBHOOK;
 pub const FILE: usize = 4 * 1024 * 1024;
 /// Request bodies of the MCP face, bytes: the longest value of a call, and what stands around it.
 pub const REQUEST: usize = RESULT + FILE;
+/// Request bodies of those who show who they are within the body, bytes: it is read before anybody knows them.
+pub const REQUEST_UNKNOWN: usize = 1024 * 1024;
 /// One answer of the MCP face, bytes: an event stands in it as a value and, escaped, as a text, behind its beginning.
 pub const ANSWER: usize = 3 * INPUT + 1024 * 1024;
 /// One message between a coordinator and a runner, bytes: an input or a request, and what stands around it.

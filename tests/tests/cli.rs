@@ -60,9 +60,9 @@ async fn the_version_names_the_format_of_a_clusters_nodes() -> Result<()> {
 #[tokio::test]
 async fn refusals_have_their_exit_code_and_say_what_to_do() -> Result<()> {
     let up = Up::start().await?;
-    let ending: [(&[&str], i32, &str); 21] = [
+    let ending: [(&[&str], i32, &str); 25] = [
         (&["task", "show", NOBODY], 4, "no task"),
-        (&["task", "show", "1"], 2, "--help"),
+        (&["task", "show", "1"], 2, "an id is a whole UUID"),
         (&["task", "cancel", NOBODY], 4, "no live task"),
         (&["task", "create", "x", "--priority", "101"], 2, "0..=100"),
         (&["task", "create", ""], 2, "say what is to be done"),
@@ -75,6 +75,10 @@ async fn refusals_have_their_exit_code_and_say_what_to_do() -> Result<()> {
         (&["swarm", "create", "Not A Name"], 2, "not a name"),
         (&["swarm", "create", "default"], 5, "already"),
         (&["agent", "run", "nobody"], 4, "no agent"),
+        (&["agent", "history", "nobody"], 4, "no agent"),
+        (&["agent", "history", "nobody", "--json"], 4, "no agent"),
+        (&["agent", "logs", "nobody"], 4, "no run of an agent"),
+        (&["agent", "logs", "nobody", "--grep", "["], 2, "unclosed character class"),
         (&["token", "issue", "--role", "boss", "--name", "x"], 2, "lead, worker"),
         (&["token", "issue", "--role", "worker", "--name", "a b"], 2, "not a name"),
         (&["token", "issue", "--role", "worker", "--name", "a", "--agent", "zz"], 2, "--agent"),
@@ -308,6 +312,8 @@ async fn a_misspelt_setting_keeps_the_node_from_starting() -> Result<()> {
         ("[retention]\nevnts = 3\n", "did you mean `events`"),
         ("[limits]\ndrain = \"soon\"\n", "limits.drain"),
         ("[runner]\nslots = 0\n", "runner.slots"),
+        ("[limits.tools.send-tsk]\nat_a_time = 1\n", "did you mean `send-task`"),
+        ("[store]\nredis = \"box:6379\"\n", "redis[s]://"),
         ("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\n", "has no secret"),
         ("[[ingress.source]]\nname = \"hub\"\nprovider = \"gitlub\"\nsecret = \"x\"\n", "github"),
     ] {
@@ -339,6 +345,8 @@ async fn a_wrong_definition_stops_no_other_agent() -> Result<()> {
     up.has_logged("did you mean `command`").await?;
     up.has_logged("does not serve `ducks`").await?;
     refused(&up, &["agent", "run", "misspelt"], 4, "no agent").await?;
+    let none = up.skein(&["agent", "history", "good"]).await?;
+    ensure!(none.contains("STARTED") && none.lines().count() == 1, "it has not run yet: {none}");
     let run: Value = serde_json::from_str(&up.skein(&["agent", "run", "good", "--json"]).await?)?;
     up.row("instances", |row| row["instance"] == run["instance"] && row["state"] == "running").await?;
     Ok(())
@@ -410,6 +418,16 @@ async fn roles_are_served_as_named() -> Result<()> {
         alone.status.code() == Some(2) && said(&alone).contains("coordinator,ingress"),
         "{}",
         said(&alone)
+    );
+    let mut elsewhere = Command::new(binary("skein"));
+    elsewhere.args(["serve", "--redis", "http://:hush@box", "--data"]).arg(folder.data());
+    let elsewhere = elsewhere.output().await?;
+    ensure!(
+        elsewhere.status.code() == Some(2)
+            && said(&elsewhere).contains("--redis")
+            && !said(&elsewhere).contains("hush"),
+        "{}",
+        said(&elsewhere)
     );
     let wrong = serve("cook").await?;
     ensure!(wrong.status.code() == Some(2) && said(&wrong).contains("ingress"), "{}", said(&wrong));

@@ -174,9 +174,8 @@ async fn a_start_without_a_usable_certificate_leaves_no_keys_that_keep_the_clust
         ),
         (&["--node-addr", "127.0.0.1:0", "--redis", &url, "--cluster-tls", text(&file)?], "no such folder"),
         (&["--node-addr", "0.0.0.0:0", "--redis", &url], "skein cluster init"),
-        // It shares no store, and would at the next start.
-        (&["--cluster-tls", text(&mistyped)?], "mistyped"),
-        (&["--cluster-tls", text(&file)?], "file"),
+        // It would share no store.
+        (&["--cluster-tls", text(&good)?], "`cluster.tls`"),
     ] {
         let mut command = Command::new(binary("skein"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);

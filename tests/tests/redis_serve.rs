@@ -62,6 +62,8 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     let up = serve(&server, Folder::new()?).await?;
     ensure!(!up.data().join("store.db").exists(), "there is a store in the data folder");
     up.has_logged("one Redis without a replica").await.context("nobody is warned of a single Redis")?;
+    let refused = up.skein(&["backup", "copy.db"]).await.err().context("a copy was made")?.to_string();
+    ensure!(refused.contains("status: 5") && refused.contains("BGSAVE"), "{refused}");
     let token = up.token("worker", "lena").await?;
     let task = work(&Client::new(&up.mcp, &token), "lena").await?;
 

@@ -1,5 +1,8 @@
 //! `skein-runner` as a process of its own beside `skein up --no-runner`.
 
+#[path = "runner/doors.rs"]
+mod doors;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};

@@ -175,6 +175,10 @@ async fn a_redis_that_stands_still_is_shown_and_what_was_in_flight_is_told_truly
         ensure!(said.contains("see that it runs"), "{said}");
         let slow = number(&node, "skein_alarms{kind=\"store_slow\"}").await?;
         ensure!(slow >= 1.0, "{slow}");
+        let status = node.skein(&["status"]).await?;
+        for told in ["store_slow", "swarms: unknown", "effectsGivenUp: unknown"] {
+            ensure!(status.contains(told), "{told}: {status}");
+        }
         Ok(())
     };
     let shown = shown.await;

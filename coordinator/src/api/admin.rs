@@ -25,6 +25,7 @@ use crate::entity;
 use crate::node::Endpoint;
 use crate::runners::Sessions;
 use crate::service::access::Access;
+use crate::service::cluster::if_told;
 use crate::service::follow::{Logs, PAGE, Part};
 use crate::service::locks::LockWish;
 use crate::service::scale::USUAL_GROUP;
@@ -157,7 +158,9 @@ impl Admin {
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
         let who = self.operator(&request, "").await?;
         let entities = self.service.entities();
-        let node = self.service.node(&who).await?;
+        // Together, so that a store that tells nothing is waited for once.
+        let (node, swarms) = tokio::join!(self.service.node(&who), if_told(entities.swarms()));
+        let node = node?;
         Ok(json!({
             "version": node["version"],
             "epoch": entities.epoch(&who.entity(Kind::Pool)),
@@ -165,7 +168,7 @@ impl Admin {
             "http": self.endpoint.http,
             "grpc": self.endpoint.grpc,
             "ingress": self.endpoint.ingress,
-            "swarms": entities.swarms().await?,
+            "swarms": swarms,
             "runners": self.sessions.names(),
             "entities": node["entities"],
             "effectsGivenUp": node["effectsGivenUp"],

@@ -28,6 +28,8 @@ pub struct Credential {
     pub family_ends: Option<Timestamp>,
     /// The token that it was made narrower from.
     pub actor: Option<Actor>,
+    /// A session of the console, which opens nothing else.
+    pub for_console: bool,
     pub issued: Timestamp,
     /// When the first of those that it continues was issued. A revocation counts from there: a node that has not heard of
     /// it yet may have continued a token that holds no more.

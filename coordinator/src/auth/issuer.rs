@@ -205,6 +205,7 @@ impl Trust {
             renewable: None,
             family_ends: None,
             actor: None,
+            for_console: false,
             issued: seconds("iat").map(moment).unwrap_or_default(),
             since: seconds("iat").map(moment).unwrap_or_default(),
             expires: seconds("exp").map(moment).ok_or_else(|| lacks("when it ends"))?,

@@ -54,6 +54,12 @@ pub fn may(principal: &Principal, right: Right) -> bool {
     allows(principal.role, right) && principal.rights.has(right)
 }
 
+/// Whether the caller is the agent at its work, and no onlooker that has a token of the agent. An onlooker takes nothing
+/// that is given once, and is no sign that the agent lives.
+pub fn may_work(principal: &Principal) -> bool {
+    may(principal, Right::Work) && require_writable(principal).is_ok()
+}
+
 /// Lets the caller pass, or says which role it takes.
 ///
 /// # Errors

@@ -90,6 +90,8 @@ pub struct Origin {
     pub since: Option<Timestamp>,
     /// The token that it was made narrower from.
     pub actor: Option<Actor>,
+    /// A session of the console, which opens nothing else.
+    pub for_console: bool,
 }
 
 /// A token as it is handed out once. Its text is shown by [`Issued::text`] alone.
@@ -145,6 +147,8 @@ struct Wire {
     since_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     act: Option<Actor>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    for_console: bool,
     jti: Uuid,
     iat: u64,
     exp: u64,
@@ -241,6 +245,7 @@ impl Keys {
             family_ends: origin.family_ends.map(|end| end.millis() / 1000),
             since_ms: origin.since.map(Timestamp::millis),
             act: origin.actor,
+            for_console: origin.for_console,
             jti: id,
             iat: now.millis() / 1000,
             exp: expires_at.millis() / 1000,
@@ -329,6 +334,7 @@ impl From<Wire> for Credential {
             renewable: claims.renewable.map(seconds),
             family_ends: claims.family_ends.map(seconds),
             actor: claims.act,
+            for_console: claims.for_console,
             issued,
             since: claims.since_ms.map_or(issued, Timestamp),
             expires: seconds(claims.exp).min(latest),

@@ -148,7 +148,12 @@ pub(super) struct History {
 
 impl History {
     async fn run(self) -> Result<(), CliError> {
-        list::rows(&self.common, "instances", self.name.as_str(), RUNS, self.limit).await
+        let runs = list::ask(&self.common, "instances", self.name.as_str(), self.limit).await?;
+        if runs.rows.is_empty() {
+            // One that has not run yet has an empty history, and one that nobody knows has none.
+            shown(&self.common, self.name.as_str()).await?;
+        }
+        list::print(runs, RUNS, self.limit, self.common.json)
     }
 }
 

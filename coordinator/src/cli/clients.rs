@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::table::Column;
 use super::token::lifetime;
-use super::{CliError, Common, list};
+use super::{CliError, Common, ids, list};
 use crate::auth::{Rights, Role, View};
 
 const COLUMNS: &[Column] = &[
@@ -49,7 +49,7 @@ pub(super) struct Add {
     #[arg(long, value_name = "NAME")]
     agent_name: Option<Name>,
     /// The agent's id; a new one if left out.
-    #[arg(long)]
+    #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     /// The scopes of its tokens, such as "swarm:read"; all of the role if left out.
     #[arg(long)]

@@ -5,13 +5,16 @@ use std::io::{IsTerminal, Read};
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use skein_runner::credentials::{Credentials, Reference};
+use skein_runner::credentials::{Credentials, Reference, kinds};
+use skein_shared::spelling::distance;
 use skein_shared::{Code, Refusal};
 
 use super::table::{self, Column};
 use super::{CliError, Common};
 
 const COLUMNS: &[Column] = &[("CREDENTIAL", &["credential"]), ("FIELDS", &["fields"])];
+/// Letters by which a slip of the pen differs from what was meant: a type of one's own differs by more.
+const SLIP: usize = 2;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {
@@ -56,10 +59,34 @@ impl Set {
         let mut value = String::new();
         input.read_to_string(&mut value)?;
         let value = SecretString::from(value.trim_end_matches(['\r', '\n']));
-        all(&self.common).set(&self.credential, &self.field, &value).map_err(refused)?;
+        let credentials = all(&self.common);
+        credentials.set(&self.credential, &self.field, &value).map_err(refused)?;
         let written = json!({"credential": self.credential.to_string(), "fields": [self.field]});
-        Ok(table::print_document(&written, self.common.json)?)
+        table::print_document(&written, self.common.json)?;
+        let variables = credentials.variables_of(&self.credential, &self.field)?;
+        eprintln!("skein: {}", found_by(&self.credential, &self.field, &variables));
+        Ok(())
     }
+}
+
+/// Where agents find a field. A type or a field that was mistyped shows by it.
+fn found_by(credential: &Reference, field: &str, variables: &[String]) -> String {
+    let Reference { kind, instance } = credential;
+    let file = format!("the file {kind}/{instance}/{field} below SKEIN_CREDENTIALS");
+    if !variables.is_empty() {
+        return format!("agents that are lent it find it by {}, and as {file}", variables.join(" and "));
+    }
+    let near = kinds().map(|known| (distance(kind, known), known));
+    let meant = near.filter(|(edits, _)| (1..=SLIP).contains(edits)).min();
+    let advice = meant.map(|(_, meant)| {
+        format!(
+            "; did you mean {meant}? Then take this one away with `skein credentials remove {credential}`"
+        )
+    });
+    format!(
+        "no variable is set for the field {field} of {kind}: agents that are lent it find it as {file} alone{}",
+        advice.unwrap_or_default()
+    )
 }
 
 #[derive(Debug, Args)]
@@ -101,4 +128,32 @@ fn all(common: &Common) -> Credentials {
 
 fn refused(problem: String) -> CliError {
     Refusal::new(Code::InvalidArgument, problem).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sets_a_credential_is_told_where_agents_find_it() {
+        let root = tempfile::tempdir().unwrap();
+        let credentials = Credentials::new(root.path().to_owned());
+        let said = |credential: &str, field: &str| {
+            let credential = credential.parse().unwrap();
+            credentials.set(&credential, field, &SecretString::from("s3cret")).unwrap();
+            found_by(&credential, field, &credentials.variables_of(&credential, field).unwrap())
+        };
+        let github = said("github_token:acme", "token");
+        for part in ["by GITHUB_TOKEN and GH_TOKEN", "github_token/acme/token below SKEIN_CREDENTIALS"] {
+            assert!(github.contains(part) && !github.contains("alone"), "{github}");
+        }
+        let mistyped = said("anthropc_key", "token");
+        for part in ["no variable is set", "anthropc_key/default/token", "did you mean anthropic_key?"] {
+            assert!(mistyped.contains(part), "{mistyped}");
+        }
+        for (own, field) in [("crm", "token"), ("git_ssh", "usrname")] {
+            let said = said(own, field);
+            assert!(said.contains("no variable is set") && !said.contains("did you mean"), "{said}");
+        }
+    }
 }

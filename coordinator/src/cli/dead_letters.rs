@@ -6,7 +6,7 @@ use skein_shared::id::Name;
 use uuid::Uuid;
 
 use super::table::Column;
-use super::{CliError, Common, list};
+use super::{CliError, Common, ids, list};
 
 const COLUMNS: &[Column] = &[
     ("ID", &["id"]),
@@ -38,6 +38,8 @@ pub(super) enum DeadLetters {
 
 #[derive(Debug, Args)]
 pub(super) struct One {
+    /// As `skein dead-letters list` shows it.
+    #[arg(value_parser = ids::id)]
     id: Uuid,
     #[command(flatten)]
     common: Common,

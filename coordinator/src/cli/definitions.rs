@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use skein_runner::credentials::Reference;
-use skein_runner::definition::{self, is_agent};
+use skein_runner::definition::{self, Absent, Definition, is_agent};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use tokio::process::Command;
@@ -72,12 +72,13 @@ pub(super) struct Add {
     /// A folder or a git repository with the agent, or with several of which one has this name.
     #[arg(long, value_name = "FOLDER|URL")]
     from: Option<String>,
-    /// The program that is to be the agent, with its arguments: `--command python3 --command /opt/agents/agent.py`. It starts
-    /// in the agent's work folder, so files are named from the root.
+    /// The program that is to be the agent, with its arguments: `--command python3 --command /opt/agents/agent.py`. It
+    /// starts in the agent's work folder, so files are named from the root. With --harness, where that coding agent's
+    /// program is: `--command "$(command -v claude)"`.
     #[arg(long, allow_hyphen_values = true)]
     command: Vec<String>,
     /// The coding agent that it is to be, such as claude-code.
-    #[arg(long, conflicts_with = "command")]
+    #[arg(long)]
     harness: Option<String>,
     /// A credential that it is lent; repeat it for more.
     #[arg(long, value_name = "TYPE[:INSTANCE]")]
@@ -94,16 +95,20 @@ pub(super) struct Add {
 
 impl Add {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (place, swarm) = self.put().await?;
+        let (place, known) = self.put().await?;
+        let swarm = known.public.swarm.as_str();
         let document = json!({"agent": self.name, "swarm": swarm, "folder": place});
         table::print_document(&document, self.common.json)?;
-        added::tell(&self.common, &swarm, &self.name).await;
+        if let Some(sentence) = not_found(&known, &definition::settings_file(&place)) {
+            eprintln!("skein: {sentence}");
+        }
+        added::tell(&self.common, swarm, &self.name).await;
         Ok(())
     }
 
     /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all of
-    /// it or nothing. Gives its folder and its swarm.
-    async fn put(&self) -> Result<(PathBuf, String), CliError> {
+    /// it or nothing. Gives its folder, and what was read of it.
+    async fn put(&self) -> Result<(PathBuf, Definition), CliError> {
         let agents = self.common.layout().agents();
         let place = agents.join(self.name.as_str());
         if place.exists() {
@@ -121,7 +126,7 @@ impl Add {
         let known = definition::read(&made, &[])
             .map_err(|problem| CliError::Usage(format!("nothing was added: {}", told(&problem, &made))))?;
         fs::rename(&made, &place)?;
-        Ok((place, known.public.swarm))
+        Ok((place, known))
     }
 
     fn write_instructions(&self, folder: &Path) -> Result<(), CliError> {
@@ -134,12 +139,11 @@ impl Add {
     fn write_settings(&self, folder: &Path) -> Result<(), CliError> {
         let asked = self.asked();
         let mut keys: Vec<&str> = asked.iter().map(|(key, _)| *key).collect();
-        // A program of one's own and a harness are one or the other.
-        if !self.command.is_empty() {
-            keys.extend(["harness", "model", "args", "tool_timeout"]);
-        }
-        if self.harness.is_some() {
-            keys.push("command");
+        // One takes the place of the other, unless both are said: then the program is that of the harness.
+        match (&self.harness, self.command.is_empty()) {
+            (None, false) => keys.extend(["harness", "model", "args", "tool_timeout"]),
+            (Some(_), true) => keys.push("command"),
+            _ => {}
         }
         let file = definition::settings_file(folder);
         let there = definition::without(&fs::read_to_string(&file).unwrap_or_default(), &keys);
@@ -162,6 +166,17 @@ impl Add {
         ];
         asked.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
+}
+
+/// What there is to say of a coding agent that is not where runs look for it: nobody else would before the first
+/// of them fails.
+fn not_found(known: &Definition, settings: &Path) -> Option<String> {
+    let Absent { client, path } = known.absent_client()?;
+    Some(format!(
+        "{client} is in none of the folders where a run on this machine looks for it ({path}); install it there, or \
+         write where it is into {}, such as command = [\"/opt/bin/{client}\"]",
+        settings.display()
+    ))
 }
 
 /// A problem, with its file as seen from a folder.
@@ -236,7 +251,56 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        add: Add,
+    }
+
+    /// What a command line makes of settings that are there.
+    fn settings(line: &[&str], there: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("agent.toml");
+        fs::write(&file, there).unwrap();
+        let Line { add } = Line::try_parse_from(["add", "dev"].iter().chain(line)).unwrap();
+        add.write_settings(folder.path()).unwrap();
+        fs::read_to_string(file).unwrap()
+    }
+
+    #[test]
+    fn a_program_takes_the_place_of_a_harness_and_is_its_own_where_both_are_said() {
+        let (harness, command) = (["--harness", "claude-code"], ["--command", "/opt/claude"]);
+        let (of_harness, of_command) = ("harness = \"claude-code\"", "command = [\"/opt/claude\"]");
+        let there = "harness = \"codex\"\nmodel = \"x\"\ncommand = [\"codex\"]\n";
+        for (line, kept, gone) in [
+            (&harness[..], &[of_harness, "model"][..], "command"),
+            (&command[..], &[of_command][..], "model"),
+            (&[harness, command].concat()[..], &[of_harness, of_command, "model"][..], "codex"),
+        ] {
+            let written = settings(line, there);
+            assert!(kept.iter().all(|kept| written.contains(kept)) && !written.contains(gone), "{written}");
+        }
+    }
+
+    #[test]
+    fn who_adds_a_coding_agent_that_no_run_would_find_is_told_where_to_say_where_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, path) = (root.path().join("dev"), root.path().display());
+        fs::create_dir(&folder).unwrap();
+        let file = folder.join("agent.toml");
+        fs::write(&file, format!("harness = \"codex\"\nenv = {{ PATH = \"{path}\" }}")).unwrap();
+        let known = definition::read(&folder, &[]).unwrap();
+        let said = not_found(&known, &file).unwrap();
+        for part in ["codex is in none", &format!("({path})"), &file.display().to_string()] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        fs::write(root.path().join("codex"), "").unwrap();
+        assert_eq!(not_found(&known, &file), None);
+    }
 
     #[test]
     fn no_secret_of_a_source_is_shown() {

@@ -7,7 +7,7 @@ use skein_proto::v1::ListRequest;
 
 use super::table::{self, Column};
 use super::{CliError, Common};
-use crate::api::client;
+use crate::api::client::{self, Listed};
 
 /// What a list shows.
 pub(super) trait View: Clone + Send + Sync + std::fmt::Debug + 'static {
@@ -78,6 +78,11 @@ pub(super) async fn rows(
     columns: &[Column],
     limit: u32,
 ) -> Result<(), CliError> {
+    print(ask(common, view, agent, limit).await?, columns, limit, common.json)
+}
+
+/// Asks for a view, of one agent if one is named.
+pub(super) async fn ask(common: &Common, view: &str, agent: &str, limit: u32) -> Result<Listed, CliError> {
     let mut admin = common.admin().await?;
     let request = ListRequest {
         view: view.to_owned(),
@@ -87,14 +92,18 @@ pub(super) async fn rows(
         after: String::new(),
         agent: agent.to_owned(),
     };
-    let mut listed = client::rows(&mut admin, request).await?;
+    Ok(client::rows(&mut admin, request).await?)
+}
+
+/// Prints what was asked for with the same limit.
+pub(super) fn print(mut listed: Listed, columns: &[Column], limit: u32, json: bool) -> Result<(), CliError> {
     let shown = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = listed.rows.len() > shown;
     listed.rows.truncate(shown);
     if listed.rebuilding {
         eprintln!("skein: the lists are still being built after a start; some rows may be missing");
     }
-    table::print(&listed.rows, columns, common.json)?;
+    table::print(&listed.rows, columns, json)?;
     if more {
         eprintln!("skein: there are more than these {shown}; --limit shows as many as you want");
     }

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write as _};
 use std::time::Duration;
 
 use clap::Args;
+use regex::Regex;
 use skein_proto::v1::{AgentLogsRequest, LogLines};
 
 use super::{CliError, Common, table};
@@ -25,7 +26,7 @@ pub(super) struct Logs {
     #[arg(long, value_parser = humantime::parse_duration)]
     since: Option<Duration>,
     /// Only lines that match this regular expression.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = pattern)]
     grep: String,
     #[command(flatten)]
     common: Common,
@@ -48,6 +49,16 @@ impl Logs {
             print(&part, self.common.json)?;
         }
         Ok(())
+    }
+}
+
+/// Looks whether a runner could read it, whose own words for that would stand among those of the run.
+fn pattern(text: &str) -> Result<String, String> {
+    match Regex::new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            Err(format!("{error}\nput \\ before each character that is to stand for itself, such as \\["))
+        }
     }
 }
 
@@ -81,6 +92,15 @@ fn print(part: &LogLines, json: bool) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_that_no_runner_can_read_is_refused() {
+        for good in ["", "error|panic", r"\[[0-9]+\]"] {
+            assert_eq!(pattern(good).unwrap(), good);
+        }
+        let said = pattern("[").unwrap_err();
+        assert!(said.contains("unclosed character class") && said.contains(r"such as \["), "{said}");
+    }
 
     #[test]
     fn what_a_run_has_written_gives_a_terminal_no_orders_and_goes_into_a_pipe_as_it_is() {

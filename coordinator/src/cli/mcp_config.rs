@@ -7,7 +7,7 @@ use serde_json::json;
 use skein_shared::id::Name;
 use uuid::Uuid;
 
-use super::{CliError, Common, token};
+use super::{CliError, Common, ids, token};
 use crate::auth::Role;
 use crate::config::{self, Overrides};
 use crate::node::Endpoint;
@@ -37,7 +37,7 @@ pub(super) struct McpConfig {
     name: Option<Name>,
     /// The agent's id. If left out it is that of the swarm's member of this name, as the node that runs knows it, so that
     /// the agent stays the same with its next token; and a new one where no node runs, or for an observer.
-    #[arg(long)]
+    #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     /// How long the token is good for.
     #[arg(long, default_value = "30d", value_parser = token::lifetime)]

@@ -6,13 +6,14 @@ use clap::Subcommand;
 use skein_proto::v1::ForgetMemoryRequest;
 use uuid::Uuid;
 
-use super::{CliError, Common};
+use super::{CliError, Common, ids};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Memory {
     /// Forget something for good: no search finds it any more. Its event and its task keep their words for their time.
     Forget {
         /// Its id, as `memory-search` shows it.
+        #[arg(value_parser = ids::id)]
         id: Uuid,
         /// A file with the token of the swarm's lead, or of the agent whose it is, to do it as that one; - reads it from
         /// standard input [default: as the operator].

@@ -14,6 +14,7 @@ mod credentials;
 mod dead_letters;
 mod definitions;
 mod events;
+mod ids;
 mod list;
 mod logs;
 mod mcp_config;
@@ -237,6 +238,7 @@ impl CliError {
         match self {
             CliError::Refused(refusal) => refusal.code.exit(),
             CliError::Start(StartError::DataDir(DataDirError::InUse { .. })) => 5,
+            CliError::Start(StartError::Setting(_)) => 2,
             CliError::Start(_) | CliError::File(_) | CliError::Demo(_) | CliError::Agent(_) => 1,
             CliError::Certificates(_) => 5,
             CliError::Usage(_) => 2,
@@ -353,6 +355,7 @@ mod tests {
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
             "skein agent add dev --from https://example.org/agents.git --harness claude-code --credential anthropic_key",
             "skein agent add dev --command sh --command -c --command true --prompt work",
+            "skein agent add dev --harness claude-code --command /opt/claude --prompt work",
             "skein agent validate agents",
             "skein agent run lead --prompt go",
             "skein agent kill lead-00000001 --reason late",

@@ -6,7 +6,7 @@ use skein_proto::v1::AnswerQuestionRequest;
 use uuid::Uuid;
 
 use super::table::Column;
-use super::{CliError, Common, list};
+use super::{CliError, Common, ids, list};
 
 const OPEN: &[Column] = &[
     ("ID", &["id"]),
@@ -39,6 +39,8 @@ pub(super) enum Questions {
     },
     /// Answer one. The first answer counts.
     Answer {
+        /// As `skein questions list` shows it.
+        #[arg(value_parser = ids::id)]
         id: Uuid,
         /// One of its choices, if it has any.
         #[arg(value_parser = NonEmptyStringValueParser::new())]
@@ -48,6 +50,8 @@ pub(super) enum Questions {
     },
     /// Say that nobody will answer one.
     Decline {
+        /// As `skein questions list` shows it.
+        #[arg(value_parser = ids::id)]
         id: Uuid,
         #[arg(long, default_value = "")]
         reason: String,

@@ -4,12 +4,14 @@ use clap::Subcommand;
 use skein_proto::v1::{CancelTaskRequest, CreateTaskRequest, TaskRequest};
 use uuid::Uuid;
 
-use super::{CliError, Common};
+use super::{CliError, Common, ids};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Task {
     /// Show everything about a task.
     Show {
+        /// As `skein tasks list` shows it.
+        #[arg(value_parser = ids::id)]
         id: Uuid,
         #[command(flatten)]
         common: Common,
@@ -25,7 +27,7 @@ pub(super) enum Task {
         #[arg(long = "tag")]
         tags: Vec<String>,
         /// A task that must be completed first; repeat it for more.
-        #[arg(long = "depends-on")]
+        #[arg(long = "depends-on", value_parser = ids::id)]
         depends_on: Vec<Uuid>,
         /// A second command with the same key makes no second task.
         #[arg(long, default_value = "")]
@@ -35,6 +37,8 @@ pub(super) enum Task {
     },
     /// Cancel a task.
     Cancel {
+        /// As `skein tasks list` shows it.
+        #[arg(value_parser = ids::id)]
         id: Uuid,
         #[arg(long, default_value = "")]
         reason: String,

@@ -13,7 +13,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::cluster_init::CA_KEY;
-use super::{CliError, Common, list, oauth};
+use super::{CliError, Common, ids, list, oauth};
 use crate::auth::token::{Claims, Issued, Keys, LONGEST, Origin, Rotation};
 use crate::auth::{Rights, Role, View};
 use crate::entity::Clock;
@@ -63,7 +63,7 @@ pub(super) struct Issue {
     #[arg(long)]
     name: Name,
     /// The agent's id; a new one if left out.
-    #[arg(long)]
+    #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     /// How long it is good for.
     #[arg(long, default_value = "30d", value_parser = lifetime)]
@@ -182,10 +182,10 @@ pub(super) struct What {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// A token's id (`jti`), as `skein token issue --json` prints it: of those that renew one another, the id of the first.
-    #[arg(long)]
+    #[arg(long, value_parser = ids::id)]
     id: Option<Uuid>,
     /// An agent's id: all tokens that it was given until now, and all that came of them.
-    #[arg(long)]
+    #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     /// All tokens that agents of the swarm were given until now. Operators and runners keep theirs.
     #[arg(long)]

@@ -10,7 +10,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::table::{self, Column};
-use super::{CliError, Common, token};
+use super::{CliError, Common, ids, token};
 use crate::auth::{Role, View};
 use crate::mcp::connection::{Called, Connection, ConnectionError};
 use crate::node::Endpoint;
@@ -70,7 +70,7 @@ pub(super) struct AsWhom {
     #[arg(long)]
     name: Option<Name>,
     /// The agent's id; that of the member which has the name, if left out, or else of the agent that runners start under it.
-    #[arg(long)]
+    #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     #[command(flatten)]
     common: Common,

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use skein_runner::supervisor::Supervisor;
 
 use super::CliError;
-use crate::config::{self, Config, Dialect, Overrides};
+use crate::config::{self, Config, ConfigError, Dialect, Overrides};
 use crate::node::datadir::{DataDir, Layout};
 use crate::node::{self, Roles, Signals, StartError};
 
@@ -115,8 +115,9 @@ impl Place {
             beyond_loopback: self.compat_beyond_loopback,
             ..others
         };
-        let mut config = config::load(&Layout::new(&self.data).config(), &overrides)
-            .map_err(|error| CliError::Usage(error.to_string()))?;
+        let usage = |error: ConfigError| CliError::Usage(error.to_string());
+        let mut config = config::load(&Layout::new(&self.data).config(), &overrides).map_err(usage)?;
+        config::check_sharing(&config).map_err(usage)?;
         config.conformance_fixture = self.conformance_fixture;
         let data = DataDir::open(&self.data).map_err(StartError::from)?;
         Ok((data, config))
@@ -141,4 +142,31 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
     }
     eprintln!("try `skein status --data {}`", node.layout().root().display());
     Ok(node.run(signals, &Supervisor::of_this_process()).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_with_settings_of_a_cluster_and_no_redis_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let place = || Place {
+            data: data.clone(),
+            listen: None,
+            grpc: None,
+            compat: None,
+            compat_beyond_loopback: false,
+            ingress: None,
+            conformance_fixture: false,
+        };
+        let of_a_cluster = || Overrides { node: Some("node-1:7703".to_owned()), ..Overrides::default() };
+        let Err(refused) = place().open(of_a_cluster()) else { panic!("it would keep tasks of its own") };
+        assert!(refused.exit() == 2 && refused.to_string().contains("--node-addr"), "{refused}");
+        assert!(!data.exists());
+        let redis = Some(SecretString::from("redis://box"));
+        place().open(Overrides { redis, ..of_a_cluster() }).unwrap();
+        assert!(data.exists());
+    }
 }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::simulate::Simulate;
 use super::table::Column;
-use super::{CliError, Common, list};
+use super::{CliError, Common, ids, list};
 
 const COLUMNS: &[Column] = &[
     ("ID", &["receiptId"]),
@@ -39,7 +39,8 @@ pub(super) enum Webhooks {
 
 #[derive(Debug, Args)]
 pub(super) struct One {
-    /// The receipt.
+    /// The receipt, as `skein webhooks list` shows it.
+    #[arg(value_parser = ids::id)]
     id: Uuid,
     #[command(flatten)]
     common: Common,

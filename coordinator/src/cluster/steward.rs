@@ -139,7 +139,7 @@ impl Steward {
             Input::Round => self.live(me, now, &mut outputs),
             Input::Resign => {
                 let all: Vec<Shard> = held.iter().map(|(shard, _)| *shard).collect();
-                self.give_up(all, held, now, &mut outputs);
+                self.give_up(all, held, self.resign(now), &mut outputs);
             }
             Input::Same(false) => outputs.push(Output::Ask(Question::BeginAnew)),
             Input::Same(true) | Input::Anew => {
@@ -158,7 +158,7 @@ impl Steward {
             Input::Acquired(answers) => {
                 self.acquired(answers, now, &mut outputs);
                 let hand_over = std::mem::take(&mut self.hand_over);
-                self.give_up(hand_over, held, now, &mut outputs);
+                self.give_up(hand_over, held, self.leave(now), &mut outputs);
             }
             Input::Left => {
                 let shards = std::mem::take(&mut self.shards);
@@ -186,6 +186,13 @@ impl Steward {
     /// for the release, and for a renewal and a sign of life that are slow.
     fn leave(&self, now: Instant) -> Instant {
         (now + LEAVE).min(self.renew.min(self.beat) + self.lease / 6)
+    }
+
+    /// The same of a node that ends, where nothing stays that could be lost. A renewal that is late, for the store was slow,
+    /// is no reason to refuse what is in flight: leases hold 7/15 of their time longer than the next one is due, and what is
+    /// left of that is for the release.
+    fn resign(&self, now: Instant) -> Instant {
+        (now + LEAVE).min(self.renew + self.lease / 3)
     }
 
     fn until(&self) -> Instant {
@@ -256,7 +263,7 @@ impl Steward {
         });
         outputs.push(Output::Leases(leases));
         if steps.acquire.is_empty() {
-            return self.give_up(steps.hand_over, held, now, outputs);
+            return self.give_up(steps.hand_over, held, self.leave(now), outputs);
         }
         (self.acquire, self.hand_over) = (steps.acquire, steps.hand_over);
         self.asked = now;
@@ -293,7 +300,7 @@ impl Steward {
         &mut self,
         shards: Vec<Shard>,
         held: &[(Shard, Fence)],
-        now: Instant,
+        until: Instant,
         outputs: &mut Vec<Output>,
     ) {
         if shards.is_empty() {
@@ -301,7 +308,7 @@ impl Steward {
         }
         self.shards = held.iter().filter(|(shard, _)| shards.contains(shard)).copied().collect();
         outputs.push(Output::Close(shards.clone()));
-        outputs.push(Output::Ask(Question::Leave(shards, self.leave(now))));
+        outputs.push(Output::Ask(Question::Leave(shards, until)));
     }
 }
 
@@ -474,5 +481,20 @@ mod tests {
         assert!(matches!(asked(&closed), Some(Question::Leave(left, _)) if *left == [held[0].0]));
         let left = steward.on(Input::Left, &me(), &held, begun);
         assert_eq!(left, [Output::Lose(vec![held[0].0]), Output::Ask(Question::Release(held.to_vec()))]);
+    }
+
+    #[test]
+    fn a_node_that_ends_after_the_store_was_slow_lets_what_is_in_flight_end() {
+        let begun = Instant::now();
+        let mut steward = Steward::new(LEASE, SETTLE, begun);
+        let held = [(Shard::all().next().unwrap(), Fence { epoch: Epoch(7), nonce: 1 })];
+        steward.on(Input::Round, &me(), &held, begun);
+        steward.on(Input::Same(true), &me(), &held, begun);
+        steward.on(Input::Renewed(vec![Ok(Kept::Done)]), &me(), &held, begun);
+        // The next renewal was due after a third of the lease, and got no answer.
+        let now = begun + LEASE / 2;
+        let closed = steward.on(Input::Resign, &me(), &held, now);
+        let Some(Question::Leave(_, until)) = asked(&closed) else { panic!("{closed:?}") };
+        assert!(now < *until && *until < begun + LEASE * 4 / 5, "{:?}", until.duration_since(begun));
     }
 }

@@ -3,7 +3,7 @@
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Map, Value};
-use skein_shared::{Code, limits};
+use skein_shared::{Code, json, limits};
 use uuid::Uuid;
 
 use super::Compat;
@@ -101,9 +101,7 @@ async fn fields(body: axum::body::Body) -> Result<Map<String, Value>, Problem> {
     if body.is_empty() {
         return Ok(Map::new());
     }
-    if skein_shared::json::depth(&body) > limits::JSON_DEPTH {
-        return Err(Problem::bad_request(format!("JSON may be nested {} levels deep", limits::JSON_DEPTH)));
-    }
+    json::bounded(&body).map_err(|excess| Problem::bad_request(excess.to_string()))?;
     serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("invalid JSON: the body must be an object: {error}")))
 }

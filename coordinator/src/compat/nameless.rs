@@ -86,7 +86,7 @@ async fn name(State(shared): State<Arc<SharedKey>>, request: Request, next: Next
 fn agent(body: &Bytes) -> Result<String, Box<Response>> {
     let nobody = || Ok(Uuid::nil().to_string());
     // What is no request is the face's to refuse.
-    if json::depth(body) > limits::JSON_DEPTH {
+    if json::bounded(body).is_err() {
         return nobody();
     }
     let Ok(message) = serde_json::from_slice::<Message>(body) else { return nobody() };

@@ -379,11 +379,15 @@ async fn whoever_lacks_the_key_a_name_or_the_right_is_told_so() {
         let told = answer["error"].as_str().unwrap();
         assert!(status == StatusCode::NOT_FOUND && told.contains(&format!("/webhooks/{provider}")), "{told}");
     }
-    let request = Request::post("/api/tasks")
-        .header("authorization", format!("Bearer {KEY}"))
-        .body(Body::from("{not json"))
-        .unwrap();
-    assert_eq!(bed.router.clone().oneshot(request).await.unwrap().status(), StatusCode::BAD_REQUEST);
+    let many = format!("{{\"tags\":[{}", "0,".repeat(300_000));
+    for (body, told) in [("{not json", "invalid JSON"), (many.as_str(), "200000 values")] {
+        let request = Request::post("/api/tasks").header("authorization", format!("Bearer {KEY}"));
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = bed.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        let answer = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&answer).contains(told), "{answer:?}");
+    }
 }
 
 #[tokio::test]

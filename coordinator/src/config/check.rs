@@ -19,6 +19,7 @@ use super::schema::{
 use crate::auth::Role;
 use crate::auth::issuer::Trust;
 use crate::https::is_private;
+use crate::store::{StoreError, redis};
 
 /// The shortest that a lease may be.
 const LEASE: Duration = Duration::from_secs(2);
@@ -132,6 +133,10 @@ fn check_store(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
         [&mut config.cluster.tls, &mut store.redis_ca, &mut store.redis_certificate, &mut store.redis_key]
     {
         *path = path.take().map(|path| folder.join(path));
+    }
+    if let Some(url) = &store.redis {
+        redis::check_url(url)
+            .map_err(|StoreError(problem)| ConfigError(format!("`store.redis` (--redis): {problem}")))?;
     }
     if store.redis_certificate.is_some() == store.redis_key.is_some() {
         return Ok(());

@@ -5,6 +5,7 @@ mod check;
 mod load;
 mod provider;
 mod schema;
+mod sharing;
 
 pub use load::{ConfigError, Overrides, load};
 pub use provider::Provider;
@@ -12,3 +13,4 @@ pub use schema::{
     Account, Auth, Config, Dialect, Embeddings, Ingress, Limits, Listen, Retention, Runner, Slack, Source,
     Store, ToolLimits, Workspace,
 };
+pub use sharing::check_sharing;

@@ -46,7 +46,7 @@ impl Visitor {
 
     /// Whether the session still holds. One of which nobody can say it just now does: the page waits for those who can.
     pub(super) async fn still(&self, console: &Console) -> bool {
-        let held = console.access.identify(&self.session).await;
+        let held = console.access.visitor(&self.session).await;
         held.err().is_none_or(|refusal| refusal.code != Code::Unauthenticated)
     }
 }
@@ -68,7 +68,7 @@ impl Console {
     pub(super) async fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Refusal> {
         let session = cookie(headers, COOKIE)
             .ok_or_else(|| Refusal::new(Code::Unauthenticated, "log in with a token first"))?;
-        let who = self.access.identify(session).await?;
+        let who = self.access.visitor(session).await?;
         Ok(Visitor { ticket: ticket(session), who, session: session.to_owned() })
     }
 
@@ -130,7 +130,7 @@ pub(super) async fn enter(State(console): State<Console>, headers: HeaderMap, bo
 pub(super) async fn leave(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
     if let Ok(visitor) = console.visitor(&headers).await {
         let ended = match genuine(&headers, &visitor, &Fields::read(&body)) {
-            Ok(()) => console.access.end_token(&visitor.session).await,
+            Ok(()) => console.access.end_session(&visitor.session).await,
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = ended {
@@ -153,7 +153,7 @@ impl Console {
             let problem = "this is the token of a run; people log in with one of `skein token issue`";
             return Err(Refusal::new(Code::Forbidden, problem));
         }
-        let session = Narrower { lifetime: Some(SESSION), ..Narrower::default() };
+        let session = Narrower { lifetime: Some(SESSION), for_console: true, ..Narrower::default() };
         self.access.exchange(token, session).await
     }
 

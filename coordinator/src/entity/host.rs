@@ -15,6 +15,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use skein_proto::trace::{self, TRACES};
 use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -351,6 +352,9 @@ impl<E: Entity> Host<E> {
             Some(Ok(committed)) => committed,
             Some(Err(undone)) => {
                 warn!(entity = %self.key, problem = %undone.problem, "a commit failed; the entity loads afresh");
+                // It may have come to the store after all: somebody has to look for what it left there.
+                self.shared.outbox.send_modify(|commits| *commits += 1);
+                self.shared.timers.send_modify(|earliest| *earliest = Timestamp(0));
                 return self.answer(undone.answers);
             }
         };

@@ -10,7 +10,7 @@ use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 
 use super::Entities;
-use crate::store::{StoreError, TrimPlan, Trimmed};
+use crate::store::{CopyError, TrimPlan, Trimmed};
 
 /// The swarms as they were read last, and when that was begun.
 #[derive(Default)]
@@ -52,14 +52,21 @@ impl Entities {
     /// Writes a consistent copy of the store while it is in use.
     ///
     /// # Errors
-    /// `invalid_argument` when there is no such folder, `unavailable` when the file cannot be written.
+    /// `invalid_argument` when there is no such folder, `unavailable` when the file cannot be written, `wrong_state` where
+    /// the store is copied in another way.
     pub async fn backup(&self, path: &Path) -> Result<(), Refusal> {
         if !path.parent().is_some_and(Path::is_dir) {
             let problem = format!("{} is in no folder that there is; make the folder first", path.display());
             return Err(Refusal::new(Code::InvalidArgument, problem));
         }
-        self.shared().store.backup(path).await.map_err(|StoreError(problem)| {
-            Refusal::new(Code::Unavailable, format!("the copy was not made: {problem}; choose another path"))
+        self.shared().store.backup(path).await.map_err(|error| match error {
+            CopyError::AnotherWay(way) => {
+                Refusal::new(Code::WrongState, format!("the copy was not made: {way}"))
+            }
+            CopyError::Failed(problem) => Refusal::new(
+                Code::Unavailable,
+                format!("the copy was not made: {problem}; choose another path"),
+            ),
         })?;
         // It holds what the data directory holds, whose mode keeps others out.
         let private = std::fs::set_permissions(path, Permissions::from_mode(0o600));
@@ -122,5 +129,19 @@ impl Entities {
         letters
             .map(|letters| letters.len())
             .map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entity::tests::node;
+
+    #[tokio::test]
+    async fn a_store_that_is_copied_in_another_way_says_so_and_asks_for_no_other_path() {
+        let (node, folder) = (node(), tempfile::tempdir().unwrap());
+        let refused = node.entities.backup(&folder.path().join("copy.db")).await.unwrap_err();
+        assert_eq!(refused.code, Code::WrongState);
+        assert!(!refused.message.contains("another path"), "{}", refused.message);
     }
 }

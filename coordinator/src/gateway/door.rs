@@ -1,12 +1,18 @@
 //! Who asks: the bearer of a token in the header `Authorization`, or in the field `secret` of the body, where agents
 //! written for Action Llama have it. Never in the address, for addresses end up in logs.
+//!
+//! Whoever shows a token in the header is known before anything of the body is read. Of a body that has to be read for
+//! the token, nothing else is looked at before that.
 
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use skein_shared::id::Name;
-use skein_shared::{Code, limits};
+use skein_shared::{Code, json, limits};
 
 use super::Gateway;
 use super::answer::Problem;
@@ -26,22 +32,45 @@ impl FromRequest<Gateway> for Asked {
 
     async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let mut fields = fields(body).await?;
-        let secret = fields.remove("secret");
-        let token = bearer(&parts.headers).or_else(|| secret.as_ref()?.as_str()).ok_or_else(|| {
-            Problem::bad_request(
-                "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body",
-            )
-        })?;
-        let who = gateway.access.identify(token).await?;
-        if who.role == Role::Runner {
-            let text = "a runner's token opens nothing here; use an agent's token";
-            return Err(Problem::error(StatusCode::FORBIDDEN, text));
-        }
-        gateway.service.require_live(&who).await?;
+        let (who, text) = match bearer(&parts.headers) {
+            Some(token) => (known(gateway, token).await?, whole(body).await?),
+            None => {
+                let (text, _turn) = gateway.strangers.read(body).await?;
+                (known(gateway, &secret(&text)?).await?, text)
+            }
+        };
         let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok()).map(str::to_owned);
-        Ok(Self { who, key, fields })
+        Ok(Self { who, key, fields: fields(&text)? })
     }
+}
+
+/// Whose token it is, if these routes are for them and their run is not over.
+async fn known(gateway: &Gateway, token: &str) -> Result<Principal, Problem> {
+    let who = gateway.access.identify(token).await?;
+    if who.role == Role::Runner {
+        let text = "a runner's token opens nothing here; use an agent's token";
+        return Err(Problem::error(StatusCode::FORBIDDEN, text));
+    }
+    gateway.service.require_live(&who).await?;
+    Ok(who)
+}
+
+/// The secret that a body shows. All else is passed over, and takes no memory.
+fn secret(text: &[u8]) -> Result<String, Problem> {
+    #[derive(Default, Deserialize)]
+    struct Shown<'a> {
+        #[serde(borrow)]
+        secret: Option<&'a RawValue>,
+    }
+    let Shown { secret } = match text {
+        [] => Shown::default(),
+        text => serde_json::from_slice(text).map_err(unreadable)?,
+    };
+    secret.and_then(|secret| serde_json::from_str(secret.get()).ok()).ok_or_else(|| {
+        Problem::bad_request(
+            "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body",
+        )
+    })
 }
 
 /// A request of an operator, who speaks for a swarm.
@@ -71,7 +100,7 @@ impl FromRequest<Gateway> for Operator {
             let text = format!("there is no swarm `{swarm}`; make it with `skein swarm create {swarm}`");
             return Err(Problem::error(StatusCode::NOT_FOUND, text));
         }
-        Ok(Self { who: Principal { swarm, ..who }, fields: fields(body).await? })
+        Ok(Self { who: Principal { swarm, ..who }, fields: fields(&whole(body).await?)? })
     }
 }
 
@@ -112,8 +141,8 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The body's fields; an empty body has none.
-async fn fields(body: axum::body::Body) -> Result<Map<String, Value>, Problem> {
+/// The body of somebody who is known.
+async fn whole(body: Body) -> Result<Bytes, Problem> {
     let body = Limited::new(body, limits::REQUEST).collect().await.map_err(|_| {
         let status = StatusCode::from_u16(Code::TooLarge.http()).unwrap_or(StatusCode::BAD_REQUEST);
         Problem::error(
@@ -121,10 +150,18 @@ async fn fields(body: axum::body::Body) -> Result<Map<String, Value>, Problem> {
             format!("the body is cut off or longer than {} bytes; send less", limits::REQUEST),
         )
     })?;
-    let body = body.to_bytes();
-    if body.is_empty() {
+    Ok(body.to_bytes())
+}
+
+/// The body's fields; an empty body has none.
+fn fields(text: &[u8]) -> Result<Map<String, Value>, Problem> {
+    if text.is_empty() {
         return Ok(Map::new());
     }
-    serde_json::from_slice(&body)
-        .map_err(|error| Problem::bad_request(format!("invalid JSON: the body must be an object: {error}")))
+    json::bounded(text).map_err(|excess| Problem::bad_request(excess.to_string()))?;
+    serde_json::from_slice(text).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> Problem {
+    Problem::bad_request(format!("invalid JSON: the body must be an object: {error}"))
 }

@@ -1,8 +1,9 @@
 //! The HTTP face for programs that speak no MCP: agents that are shell scripts, and operators' own tools. Its routes are
 //! those of Action Llama's gateway.
 //!
-//! `door` tells who asks; `locks`, `calls` and `signals` are an agent's routes, each the tool of the same meaning, called
-//! as every tool is; `control` has those of operators; `answer` says how a refusal looks.
+//! `door` tells who asks, and `strangers` reads the bodies that say it; `locks`, `calls` and `signals` are an agent's
+//! routes, each the tool of the same meaning, called as every tool is; `control` has those of operators; `answer` says
+//! how a refusal looks.
 
 mod answer;
 mod calls;
@@ -10,6 +11,7 @@ mod control;
 mod door;
 mod locks;
 mod signals;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +30,7 @@ use crate::service::access::Access;
 use crate::service::unread::Delivery;
 use answer::{Answer, No};
 use door::Asked;
+use strangers::Strangers;
 
 /// What the routes have in common. Cheap to clone.
 #[derive(Clone)]
@@ -36,6 +39,7 @@ struct Gateway {
     access: Access,
     catalogue: Arc<Catalogue>,
     gate: Gate,
+    strangers: Strangers,
 }
 
 /// The routes. `gate` is that of the MCP face: who asks both gets no more than who asks one.
@@ -55,7 +59,7 @@ pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, gate:
         .route("/signals/exit", post(signals::exit))
         .route("/shutdown", post(signals::shutdown))
         .merge(operators())
-        .with_state(Gateway { service, access, catalogue, gate })
+        .with_state(Gateway { service, access, catalogue, gate, strangers: Strangers::default() })
 }
 
 /// The routes of operators.

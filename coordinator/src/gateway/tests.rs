@@ -1,5 +1,6 @@
 //! Each route with each of its statuses, over HTTP, with entities on a store in memory behind them.
 
+mod bounds;
 mod control;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use serde_json::{Map, Value};
 use skein_shared::time::Timestamp;
-use skein_shared::{Code, Refusal, json, limits};
+use skein_shared::{Code, Refusal, json};
 use url::form_urlencoded;
 
 /// Longest delivery id or event name, bytes. GitHub's are 36 and some 30.
@@ -51,7 +51,7 @@ impl<'a> Delivery<'a> {
     /// The body, which is JSON: by itself, or as the field `payload` of a form.
     ///
     /// # Errors
-    /// `invalid_argument` when it is neither, or nested too deep.
+    /// `invalid_argument` when it is neither, nested too deep, or of too many values.
     pub(super) fn json(&self) -> Result<Value, Refusal> {
         if self.form()? {
             let mut fields = self.pairs();
@@ -100,11 +100,9 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Reads JSON of a bounded depth.
+/// Reads JSON of bounded depth and number.
 fn parse(body: &[u8]) -> Result<Value, Refusal> {
-    if json::depth(body) > limits::JSON_DEPTH {
-        return Err(invalid(format!("the body is nested deeper than {} levels", limits::JSON_DEPTH)));
-    }
+    json::bounded(body).map_err(|excess| invalid(format!("the body is not read: {excess}")))?;
     serde_json::from_slice(body).map_err(|error| {
         invalid(format!("the body is not JSON ({error}); send JSON with the content type application/json"))
     })
@@ -118,6 +116,7 @@ pub(super) fn invalid(message: String) -> Refusal {
 mod tests {
     use axum::http::{HeaderName, HeaderValue};
     use serde_json::json;
+    use skein_shared::limits;
 
     use super::*;
 
@@ -169,6 +168,12 @@ mod tests {
         for levels in [limits::JSON_DEPTH + 1, 100_000] {
             assert!(with(&[], nested(levels).as_bytes(), |d| d.json().is_err()));
         }
+    }
+
+    #[test]
+    fn values_are_counted_before_they_are_read() {
+        let refusal = with(&[], "0,".repeat(300_000).as_bytes(), |d| d.json().unwrap_err());
+        assert!(refusal.message.contains("200000 values"), "{refusal}");
     }
 
     #[test]

@@ -223,7 +223,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
     (status, axum::Json(refusal_json(refusal))).into_response()
 }
 
-/// Reads a body of at most 20 MiB, and refuses one that is nested too deeply before any parser recurses into it.
+/// Reads a body of at most 20 MiB, and refuses one of too many levels or values before any parser has it.
 pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
     let body = Limited::new(body, limits::REQUEST).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
@@ -235,10 +235,7 @@ pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
         }
     })?;
     let body = body.to_bytes();
-    if json::depth(&body) > limits::JSON_DEPTH {
-        let told = format!("JSON may be nested {} levels deep", limits::JSON_DEPTH);
-        return Err(unparsable(-32600, &told));
-    }
+    json::bounded(&body).map_err(|excess| unparsable(-32600, &excess.to_string()))?;
     Ok(body)
 }
 

@@ -17,8 +17,9 @@ Lists: format \"columns\" gives a list as {cols, rows}, which costs less (tools_
 \"rows\" gives objects); fields gives only what you name; cursor, with that of the last answer, the next page.\n\
 Repeats: every changing tool takes idempotency_key; the same key returns the first answer.";
 
-const LEAD: &str = "\n\nYou lead: send-task (agentId for one agent, offerMode to let it refuse, neither for the \
-pool), get-tasks and get-swarm to watch, wait for news, cancel-task and epics through tools_find.";
+const LEAD: &str = "\n\nYou lead: call join-swarm with lead: true, then send-task (agentId for one agent, offerMode \
+to let it refuse, neither for the pool), get-tasks and get-swarm to watch, wait for news, cancel-task and epics \
+through tools_find.";
 const WORKER: &str = "\n\nYou work: take what poll-task gives, report with store-progress while you work, and ask \
 in post-message when you are stuck. task-action claims, accepts, rejects and releases.";
 const OTHERS: &str = "\n\nYou watch: get-swarm and get-tasks show how the swarm stands.";
@@ -37,6 +38,12 @@ pub fn for_role(role: Option<Role>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without it a lead is a worker, and what it then does is refused.
+    #[test]
+    fn a_lead_is_told_to_join_as_one() {
+        assert!(for_role(Some(Role::Lead)).contains("join-swarm with lead: true"));
+    }
 
     #[test]
     fn no_client_cuts_them() {

@@ -9,6 +9,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use skein_shared::id::{InstanceId, Name};
+use skein_shared::spelling::nearest;
 use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -53,7 +54,7 @@ impl Limits {
     /// What is wrong with the names of single tools, for a limit counts under the name of its tool alone.
     pub fn problem(&self, catalogue: &Catalogue) -> Option<String> {
         self.tools.keys().find_map(|name| match catalogue.get(name) {
-            None => Some(format!("[limits.tools] names `{name}`, which is no tool")),
+            None => Some(unknown(name, catalogue)),
             Some(tool) if tool.name != name => Some(format!(
                 "[limits.tools] names `{name}`, which is an alias; limit `{}` instead",
                 tool.name
@@ -61,6 +62,14 @@ impl Limits {
             Some(_) => None,
         })
     }
+}
+
+fn unknown(name: &str, catalogue: &Catalogue) -> String {
+    let advice = match nearest(name, catalogue.tools().map(|tool| tool.name)) {
+        Some(right) => format!("did you mean `{right}`?"),
+        None => "take it out, or write the name of a tool, such as send-task".to_owned(),
+    };
+    format!("[limits.tools] names `{name}`, which is no tool; {advice}")
 }
 
 impl Default for Limits {
@@ -426,7 +435,12 @@ mod tests {
         };
         assert_eq!(problem("release_lock"), None);
         assert!(problem("runlock").is_some_and(|problem| problem.contains("limit `release_lock` instead")));
-        assert!(problem("nothing").is_some_and(|problem| problem.contains("`nothing`, which is no tool")));
+        for (name, advice) in
+            [("send-tsk", "did you mean `send-task`?"), ("zzzzzzzzzzzzzzzzzzzz", "take it out")]
+        {
+            let told = problem(name).unwrap();
+            assert!(told.contains("which is no tool") && told.contains(advice), "{told}");
+        }
     }
 
     #[test]

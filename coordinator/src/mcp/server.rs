@@ -5,16 +5,19 @@
 //! Ordinary calls are answered by `direct`, and by `listened` when they may take long; all else goes through rmcp.
 
 mod attended;
+mod broken;
 mod direct;
 mod entrance;
 mod followed;
 mod handler;
 mod listened;
 mod listening;
+mod message;
 mod openings;
 mod priming;
 mod running;
 mod sleeping;
+mod unfit;
 mod wire;
 
 use std::sync::Arc;
@@ -311,7 +314,6 @@ impl Facade {
         let (credential, delivery) = (caller.credential.clone(), caller.delivery.clone());
         let context = self.context(caller, client, progress);
         let who = context.who.clone();
-        let may_take = policy::require_writable(&who).is_ok();
         let reply = tokio::select! {
             // Most calls are over at once, and need no place among those who hear of the end.
             biased;
@@ -325,7 +327,7 @@ impl Facade {
         }
         // A question to the client is no result yet, and what is said with it would be lost.
         let is_result = reply.then == Then::Nothing;
-        if !may_take || !is_result {
+        if !is_result {
             return reply;
         }
         reply.steered(self.service.take_steering(&who, &delivery).await)
@@ -361,7 +363,7 @@ impl Facade {
         Ok(Listener { offer, caller, access, credential })
     }
 
-    /// Runs a tool while its client listens, or until it has gone.
+    /// Runs a tool while its client listens, or until it has gone. `done` is how far the call has said to be.
     async fn heard(
         &self,
         caller: &Caller,
@@ -369,6 +371,7 @@ impl Facade {
         name: &str,
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
+        done: &mut f64,
     ) -> Result<Reply, ErrorData> {
         let Gone(gone_away) = left(context)?;
         let delivery = caller.delivery.clone();
@@ -378,7 +381,7 @@ impl Facade {
         let (facade, caller, client, tool) = (self.clone(), caller.clone(), client.clone(), name.to_owned());
         let run: Running =
             Box::pin(async move { facade.finish(caller, client, &tool, arguments, progress).await });
-        let mut heard = Heard::new(run, ear);
+        let mut heard = Heard::new(run, ear).going_on_from(*done);
         loop {
             let sound = tokio::select! {
                 sound = heard.next() => sound,
@@ -398,6 +401,7 @@ impl Facade {
                 }
                 (sound, Some(token)) => {
                     if let Some(progress) = running::progress(token, sound) {
+                        *done = progress.progress;
                         let _ = context.peer.notify_progress(progress).await;
                     }
                 }
@@ -405,7 +409,12 @@ impl Facade {
             }
         }
         delivery.lost();
-        Err(gone())
+        Err(self.unanswered(name))
+    }
+
+    /// What a call ends with that nobody waits for any more. Whoever takes its stream up again in time hears it.
+    fn unanswered(&self, name: &str) -> ErrorData {
+        broken::unanswered(self.offer.tools().get(name).map(|tool| tool.name))
     }
 }
 
@@ -427,8 +436,4 @@ fn is_session(context: &RequestContext<RoleServer>) -> bool {
 fn client_of(context: &RequestContext<RoleServer>) -> Client {
     let capabilities: ClientCapabilities = context.client_capabilities().unwrap_or_default();
     Client { abilities: wire::abilities(&capabilities), ..Client::default() }
-}
-
-fn gone() -> ErrorData {
-    ErrorData::internal_error("the client went away", None)
 }

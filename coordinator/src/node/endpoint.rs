@@ -37,23 +37,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// `unavailable`, with what to do: most often the command was told of no data directory, and looked into the usual one.
+    /// `forbidden` for somebody who may not look.
     pub fn of_a_node(layout: &Layout) -> Result<Self, Refusal> {
-        Self::read(layout).map_err(|error| {
-            let (root, data) = (layout.root(), layout.root().display());
-            let why = match error.kind() {
-                io::ErrorKind::NotFound => String::new(),
-                _ => format!(" ({error})"),
-            };
-            // What is there may be a node of a cluster, which another command starts.
-            let start = match root.try_exists() {
-                Ok(false) => format!("or start one there with `skein up --data {data}`"),
-                _ => "or start the node".to_owned(),
-            };
-            let problem = format!(
-                "no node runs with the data directory {data}{why}; name that of the node with --data or SKEIN_DATA, {start}"
-            );
-            Refusal::new(Code::Unavailable, problem)
-        })
+        Self::read(layout).map_err(|error| unread(layout, &error))
     }
 
     /// Where people reach the console. Its pages lie at the root of a host, so behind a path they are not to be had, and
@@ -69,9 +55,50 @@ impl Endpoint {
     }
 }
 
+/// Why it cannot be said where a node listens.
+fn unread(layout: &Layout, error: &io::Error) -> Refusal {
+    let (root, data) = (layout.root(), layout.root().display());
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let problem = format!(
+            "whether a node runs with the data directory {data} cannot be known: this user may not look into it \
+             ({error}); run as the user who started the node, or name another data directory with --data or SKEIN_DATA"
+        );
+        return Refusal::new(Code::Forbidden, problem);
+    }
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => String::new(),
+        _ => format!(" ({error})"),
+    };
+    // What is there may be a node of a cluster, which another command starts.
+    let start = match root.try_exists() {
+        Ok(false) => format!("or start one there with `skein up --data {data}`"),
+        _ => "or start the node".to_owned(),
+    };
+    let problem = format!(
+        "no node runs with the data directory {data}{why}; name that of the node with --data or SKEIN_DATA, {start}"
+    );
+    Refusal::new(Code::Unavailable, problem)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever runs the tests may look everywhere perhaps.
+    #[test]
+    fn of_what_a_user_may_not_look_into_nothing_is_said() {
+        let refused = |kind: io::ErrorKind| unread(&Layout::new("/of/another"), &kind.into());
+        let hidden = refused(io::ErrorKind::PermissionDenied);
+        assert_eq!(hidden.code, Code::Forbidden);
+        assert!(hidden.message.contains("run as the user who started the node"), "{}", hidden.message);
+        assert!(!hidden.message.contains("no node runs"), "{}", hidden.message);
+        let missing = refused(io::ErrorKind::NotFound);
+        assert!(
+            missing.code == Code::Unavailable && missing.message.contains("no node runs"),
+            "{}",
+            missing.message
+        );
+    }
 
     #[test]
     fn a_console_is_at_the_root_of_a_host() {

@@ -99,6 +99,9 @@ pub enum StartError {
     Distrusted(Silence),
     #[error("{0} cannot be written: {1}")]
     Write(PathBuf, io::Error),
+    /// A setting of which only the part that it is for could tell that it is wrong.
+    #[error("{0}")]
+    Setting(String),
     #[error("the tools contradict each other: {0}")]
     Catalogue(String),
     #[error("signals cannot be received: {0}")]
@@ -144,6 +147,7 @@ async fn begin(
 ) -> Result<impl FnOnce(DataDir) -> Node + use<>, StartError> {
     let root = data.layout().root().to_owned();
     let clock = Clock::start();
+    let catalogue = roles.coordinator.then(|| tools(&config)).transpose()?;
     // Before there are keys: any that it made for want of the cluster's would be its own for good.
     let entrance = truth::entrance(&config, &clock).await?;
     if let Some(folder) = &config.cluster.tls {
@@ -200,8 +204,8 @@ async fn begin(
     let issuers = issuers.map_err(StartError::Issuers)?;
     let access = Access::new(keys.clone(), entities.clone()).trusting(issuers);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
-    let http = match roles.coordinator {
-        true => {
+    let http = match catalogue {
+        Some(catalogue) => {
             let trends = Trends::default();
             pumps.spawn(
                 "trends",
@@ -209,10 +213,11 @@ async fn begin(
             );
             let stop = tasks.stop().clone();
             let console = console::router(service.clone(), access.clone(), trends, &endpoint.console(), stop);
-            let agents = agents_faces(tasks.stop(), service, &access, &config, data.layout(), &endpoint)?;
+            let (stop, layout) = (tasks.stop(), data.layout());
+            let agents = agents_faces(stop, service, &access, &config, layout, &endpoint, catalogue);
             agents.merge(console).merge(health)
         }
-        false => health,
+        None => health,
     };
     serve(&tasks, "http", listeners.http, http);
     let instances = addresses::for_instances(&config, &endpoint);
@@ -339,6 +344,15 @@ pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Erro
     Ok(())
 }
 
+/// All tools, if those that the settings limit are among them.
+fn tools(config: &Config) -> Result<mcp::Catalogue, StartError> {
+    let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
+    match mcp::quota::Limits::from(&config.limits).problem(&catalogue) {
+        Some(problem) => Err(StartError::Setting(problem)),
+        None => Ok(catalogue),
+    }
+}
+
 /// The faces for agents: the protocol's, and that for programs that do not speak it.
 fn agents_faces(
     stop: &CancellationToken,
@@ -347,13 +361,10 @@ fn agents_faces(
     config: &Config,
     layout: &Layout,
     endpoint: &Endpoint,
-) -> Result<axum::Router, StartError> {
-    let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
-    let limits = mcp::quota::Limits::from(&config.limits);
-    if let Some(problem) = limits.problem(&catalogue) {
-        return Err(StartError::Refused(Refusal::new(Code::InvalidArgument, problem)));
-    }
-    let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new(limits));
+    catalogue: mcp::Catalogue,
+) -> axum::Router {
+    let gate = mcp::Gate::new(mcp::quota::Limits::from(&config.limits));
+    let catalogue = Arc::new(catalogue);
     let gateway = gateway::router(service.clone(), access.clone(), Arc::clone(&catalogue), gate.clone());
     let mut face = mcp::Config {
         gate,
@@ -384,10 +395,10 @@ fn agents_faces(
         None => mcp,
     };
     let faces = mcp.merge(gateway).merge(oauth);
-    Ok(match compat {
+    match compat {
         Some(compat) => faces.merge(compat),
         None => faces,
-    })
+    }
 }
 
 /// Serves until the node stops, and then finishes what is in flight.

@@ -74,6 +74,7 @@ async fn exchange(access: &Access, form: &Form) -> Result<Value, No> {
         agent: form.parsed("agent")?,
         role: form.parsed("role")?,
         view: form.parsed("view")?,
+        for_console: false,
     };
     let handed = access.exchange(form.needed("subject_token")?, narrower).await?;
     let mut answer = answer(&handed);

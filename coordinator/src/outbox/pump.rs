@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use skein_shared::mutation::{self, Mutation};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -75,8 +75,10 @@ async fn pump(entities: Entities, runners: Arc<dyn Runners>, slack: Workspaces, 
     };
     let mut pump =
         Pump { world, store, work: FuturesUnordered::new(), lanes: Lanes::default(), worlds: HashMap::new() };
-    pump.on(Input::Look);
     let mut connected = runners.connected();
+    // A clock of its own: a lane that waits for a runner comes back every few seconds. The first look is due at once.
+    let mut look = tokio::time::interval(LONGEST);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -86,7 +88,7 @@ async fn pump(entities: Entities, runners: Arc<dyn Runners>, slack: Workspaces, 
             }
             _ = committed.changed() => pump.on(Input::Look),
             Some(done) = pump.work.next() => pump.take(done),
-            () = tokio::time::sleep(LONGEST) => pump.on(Input::Look),
+            _ = look.tick() => pump.on(Input::Look),
         }
     }
     pump.finish().await;

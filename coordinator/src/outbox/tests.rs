@@ -267,6 +267,20 @@ async fn a_runner_that_is_away_or_stuck_delays_no_other() {
     pumping.end().await;
 }
 
+/// Such as what a commit has left whose outcome was never told.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_tells_the_pump_of_is_found_though_a_runner_is_away() {
+    let (node, fleet) = (node(), Arc::new(Fleet::default()));
+    burst(&node, "worker", &[("away", 1)]).await;
+    let pumping = Pumping::start(&node, &fleet);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let untold = asking(&node, "other", &[("here", 1)]);
+    node.store.commit(node.store.fence(&untold.key), untold.into()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(fleet.got("here"), [1]);
+    pumping.end().await;
+}
+
 /// It was granted a run while it was away, and has come back without the run's agent.
 #[tokio::test(start_paused = true)]
 async fn a_start_whose_runner_has_no_such_agent_any_more_ends_the_run_and_frees_its_slot() {

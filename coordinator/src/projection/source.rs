@@ -12,7 +12,7 @@ use super::broken::Broken;
 use super::gate::Gate;
 use super::origin::Tip;
 use crate::store::pace::{Pace, Page};
-use crate::store::{Record, Store, StoreError, StoredDocument, Version};
+use crate::store::{Fence, Record, Store, StoreError, StoredDocument, Version};
 
 /// The store, read from a thread that may wait.
 pub(super) struct Source {
@@ -26,6 +26,11 @@ pub(super) struct Source {
 pub(super) type Reading<T> = JoinHandle<Result<Page<T>, StoreError>>;
 
 impl Source {
+    /// Whether an entity is another process' to decide for, or about to be.
+    pub(super) fn is_given_up(&self, key: &EntityKey) -> bool {
+        self.store.fence(key) == Fence::NONE
+    }
+
     pub(super) fn versions(&self) -> Result<HashMap<EntityKey, Version>, StoreError> {
         Ok(self.runtime.block_on(self.store.versions())?.into_iter().collect())
     }

@@ -126,6 +126,11 @@ impl Numbers {
         Ok(())
     }
 
+    /// Every entity of which there may be rows.
+    pub(super) fn entities(&self) -> impl Iterator<Item = &EntityKey> {
+        self.entities.keys()
+    }
+
     pub(super) fn entity(&mut self, connection: &Connection, key: &EntityKey) -> rusqlite::Result<i64> {
         self.known(connection, key).map(|entity| entity.number)
     }

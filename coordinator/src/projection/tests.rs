@@ -1,5 +1,6 @@
 mod lists;
 mod mentions;
+mod owners;
 mod random;
 mod recall;
 mod resume;

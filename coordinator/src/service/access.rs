@@ -4,6 +4,7 @@
 //! of what is revoked and asks for news now and then, so a call costs no question of its own.
 
 mod revocations;
+mod sessions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,8 @@ pub struct Narrower {
     pub agent: Option<Name>,
     pub role: Option<Role>,
     pub view: Option<View>,
+    /// A session of the console, for the same agent.
+    pub for_console: bool,
 }
 
 /// A token that was handed out, and what it allows.
@@ -111,8 +114,15 @@ impl Access {
     /// All that the token says, if it still holds.
     ///
     /// # Errors
-    /// `unauthenticated` for one that is not good or was revoked; `unavailable` while nobody can say which are.
+    /// `unauthenticated` for one that is not good, was revoked, or is a session of the console; `unavailable` while
+    /// nobody can say which are revoked.
     pub async fn credential(&self, token: &str) -> Result<Arc<Credential>, Refusal> {
+        let credential = self.any_credential(token).await?;
+        if credential.for_console { Err(sessions::opens_nothing_else()) } else { Ok(credential) }
+    }
+
+    /// The same, also of a session of the console.
+    async fn any_credential(&self, token: &str) -> Result<Arc<Credential>, Refusal> {
         let now = self.now();
         let credential = match self.issuers.read(token, now).await {
             Some(outcome) => outcome?,
@@ -124,7 +134,7 @@ impl Access {
 
     /// The same, and nothing for one that does not hold.
     async fn held(&self, token: &str) -> Result<Option<Arc<Credential>>, Refusal> {
-        match self.credential(token).await {
+        match self.any_credential(token).await {
             Err(refusal) if refusal.code == Code::Unauthenticated => Ok(None),
             found => found.map(Some),
         }
@@ -211,19 +221,6 @@ impl Access {
         let (of, by) = (Of::Token(family.unwrap_or(*id)), who.agent_name.to_string());
         let command = Command::Revoke { of, by, until: last + LEEWAY, began: *since };
         self.end(&who.swarm, command).await.map(Some)
-    }
-
-    /// Ends this one token, and none of those that it came from.
-    ///
-    /// # Errors
-    /// As [`Self::give_back`].
-    pub async fn end_token(&self, token: &str) -> Result<(), Refusal> {
-        let Some(credential) = self.held(token).await? else { return Ok(()) };
-        let Credential { who, id, since, .. } = credential.as_ref();
-        // What was handed on from it may hold as long as it could be renewed.
-        let until = credential.ends() + LEEWAY;
-        let (of, by) = (Of::Token(*id), who.agent_name.to_string());
-        self.end(&who.swarm, Command::Revoke { of, by, until, began: *since }).await.map(|_| ())
     }
 
     /// Makes a client. The secret is shown this once.
@@ -375,7 +372,9 @@ impl Access {
             goes_on_as: (!is_named).then(|| who.instance.clone()),
             first: from.first_handed_on(),
             client: from.client.clone(),
-            renewable: from.renewable,
+            // What opens the console alone is not renewed either, and ends when it says so.
+            renewable: from.renewable.filter(|_| !narrower.for_console),
+            for_console: narrower.for_console,
             family_ends: from.last_ends(),
             since: Some(from.since),
             actor,

@@ -9,8 +9,14 @@ use super::Service;
 use crate::alarms::Alarms;
 use crate::auth::{Principal, Right, policy};
 
-/// How long somebody who looks at the cluster waits for what the store remembers.
-const INCIDENTS: Duration = Duration::from_secs(1);
+/// How long somebody who looks at a node waits for what its store says. What is wrong is told within the time that a
+/// health check has.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the store says; nothing if it does not: whoever looks because it stands still wants the rest all the same.
+pub(crate) async fn if_told<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
+    tokio::time::timeout(PATIENCE, asked).await.ok().and_then(Result::ok)
+}
 
 impl Service {
     /// The nodes with their shards, each with its epoch, and what is wrong, as the node that is asked sees it.
@@ -41,15 +47,14 @@ impl Service {
                 "shards": shards,
             })
         });
-        // Whoever looks because the store stands still wants the rest all the same.
-        let incidents = tokio::time::timeout(INCIDENTS, cluster.incidents()).await;
+        let incidents = if_told(cluster.incidents()).await;
         let generation = cluster.generation();
         Ok(json!({
             "nodes": nodes.collect::<Vec<_>>(),
             "unowned": cluster.shards().saturating_sub(owned),
             "generation": {"run": generation.run, "replication": generation.replication},
             "alarms": shown(&self.entities.shared().alarms),
-            "incidents": incidents.ok().and_then(Result::ok),
+            "incidents": incidents,
         }))
     }
 
@@ -63,16 +68,17 @@ impl Service {
         self.entities.drain(node).await
     }
 
-    /// How this node fares, for whoever looks at it.
+    /// How this node fares, for whoever looks at it. What was given up is unknown while the store does not tell.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `unavailable` when the store cannot be read.
+    /// `forbidden` unless the caller administers.
     pub async fn node(&self, who: &Principal) -> Result<Value, Refusal> {
         policy::require(who, Right::Administer)?;
+        let given_up = if_told(self.entities.effects_given_up(1000)).await;
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "entities": self.entities.in_memory().len(),
-            "effectsGivenUp": self.entities.effects_given_up(1000).await?,
+            "effectsGivenUp": given_up,
             "projectionLag": self.entities.shared().projection.lag(),
             "alarms": shown(&self.entities.shared().alarms),
         }))

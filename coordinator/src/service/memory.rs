@@ -96,8 +96,7 @@ impl Service {
         let body = self.visible_memory(who, memory, sees_all).await?;
         // Noting the time of the read is a change, which those who may only look do not make. What was read is read,
         // whether it could be noted or not.
-        if policy::may(who, Right::Work)
-            && policy::require_writable(who).is_ok()
+        if policy::may_work(who)
             && let Err(problem) = self.change::<Memory>(&key, request, Command::Touch { memory }).await
         {
             debug!(problem = %problem.message, "when a memory was read is not noted");

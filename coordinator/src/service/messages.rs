@@ -233,7 +233,9 @@ impl Service {
         if self.caller(who).await?.lead {
             return Ok(());
         }
-        Err(Refusal::new(Code::Forbidden, "only the lead of this swarm may do this; join as its lead first"))
+        let problem =
+            "only the lead of this swarm may do this; if it has none, call join-swarm with lead: true first";
+        Err(Refusal::new(Code::Forbidden, problem))
     }
 
     /// Whom a `/task` message makes tasks for: those mentioned, or those whom the parent mentions.

@@ -13,6 +13,7 @@ pub mod costs;
 mod cursor;
 pub mod embedding;
 pub mod epics;
+pub mod excerpts;
 pub mod follow;
 pub mod inbox;
 pub mod instances;

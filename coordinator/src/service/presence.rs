@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Service;
-use crate::auth::Principal;
+use crate::auth::{Principal, policy};
 use crate::entity::Entities;
 
 /// A third of the shortest lease, so that one sign may come late.
@@ -80,11 +80,14 @@ impl Drop for Present {
 }
 
 impl Service {
-    /// Counts a caller as alive until what this gives is dropped.
+    /// Counts a caller as alive until what this gives is dropped. Who may only read counts as little as with
+    /// [`Service::seen`], and gets nothing to hold.
     #[must_use]
-    pub fn present(&self, who: &Principal) -> Present {
-        self.seen(who);
-        self.presence.enter(who)
+    pub fn present(&self, who: &Principal) -> Option<Present> {
+        policy::may_work(who).then(|| {
+            self.seen(who);
+            self.presence.enter(who)
+        })
     }
 }
 
@@ -104,7 +107,7 @@ mod tests {
     use tokio_util::sync::DropGuard;
 
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Role, View};
     use crate::entity::{Clock, Hub, Request};
     use crate::projection::Projection;
     use crate::service::things::Thing;
@@ -191,6 +194,25 @@ mod tests {
         assert!(service.presence.lock().is_empty());
         tokio::time::sleep(limits::TASK_LEASE_AGENT + 2 * SIGN).await;
         assert_ne!(status(service, task).await, "in_progress");
+    }
+
+    /// A dashboard waits with a token of the agent, and goes on when that has died.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_and_may_only_read_keeps_no_lease() {
+        let left_to_read = Principal { rights: "swarm:read".parse().unwrap(), ..worker() };
+        let at_a_readonly_address = worker().at(&View::parse("readonly").unwrap());
+        for onlooker in [left_to_read, at_a_readonly_address] {
+            let bench = bench();
+            let task = begin(&bench.service).await;
+            let _present = bench.service.present(&onlooker);
+            tokio::time::sleep(limits::TASK_LEASE_AGENT + 2 * SIGN).await;
+            assert_ne!(status(&bench.service, task).await, "in_progress", "{onlooker:?}");
+        }
+        let bench = bench();
+        let task = begin(&bench.service).await;
+        let _present = bench.service.present(&worker());
+        tokio::time::sleep(limits::TASK_LEASE_AGENT + 2 * SIGN).await;
+        assert_eq!(status(&bench.service, task).await, "in_progress");
     }
 
     /// What a session watches is looked at in its name for as long as the session is there, and nobody may be.

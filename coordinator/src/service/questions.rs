@@ -8,6 +8,7 @@ use skein_shared::id::Kind;
 use skein_shared::pool::MemberView;
 use skein_shared::questions::{Ask, By, Command, NULLABLE, Questions, Reply, State, Through, key};
 use skein_shared::{Code, Refusal, wire};
+use tracing::debug;
 use uuid::Uuid;
 
 use super::lists::{List, Page};
@@ -99,6 +100,15 @@ impl Service {
         Ok(Asked { question, cursor, lead_told: lead.is_some() })
     }
 
+    /// Refuses the caller a question for a task that is not its own, whoever is to answer it.
+    ///
+    /// # Errors
+    /// `not_found` and `forbidden`.
+    pub async fn require_own_task(&self, who: &Principal, task: Option<Uuid>) -> Result<(), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.why_it_cannot_wait(who, task).await?.map_or(Ok(()), Err)
+    }
+
     /// Answers a question of an agent, or says that nobody will.
     ///
     /// # Errors
@@ -146,6 +156,16 @@ impl Service {
         let command = Command::Withdraw { question, by: who.agent };
         let known = json!({ "id": question, "status": State::Withdrawn });
         self.settle(who, request, question, command, known).await
+    }
+
+    /// Takes back what an agent that left has asked, for it counts towards what may wait. While the questions cannot be
+    /// asked it waits on, until somebody answers it or its time is over.
+    pub(super) async fn withdraw_all_questions(&self, who: &Principal, request: Uuid, agent: Uuid) {
+        let command = Command::WithdrawAll { agent };
+        let withdrawn = self.change::<Questions>(&who.entity(Kind::Questions), request, command).await;
+        if let Err(refusal) = withdrawn {
+            debug!(problem = %refusal.message, "the questions of an agent that left stay open");
+        }
     }
 
     /// A question as it stands.

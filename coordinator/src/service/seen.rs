@@ -1,4 +1,5 @@
-//! Signs of life. Every call is one; the pool hears of an instance once in a while, for its leases are long.
+//! Signs of life. Every call is one of whoever may work; the pool hears of an instance once in a while, for its leases
+//! are long.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Service;
-use crate::auth::Principal;
+use crate::auth::{Principal, policy};
 
 /// What the pool may know too late: the shortest lease is 60 times as long.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -56,9 +57,10 @@ impl Seen {
 }
 
 impl Service {
-    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches.
+    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches. A dashboard that only reads
+    /// with a token of the agent goes on when that has died, so it keeps none.
     pub fn seen(&self, who: &Principal) {
-        if !self.seen.is_news(who, Instant::now()) {
+        if !policy::may_work(who) || !self.seen.is_news(who, Instant::now()) {
             return;
         }
         let signal = Signal::AgentsAlive { agents: vec![(who.agent, who.instance.to_string())] };

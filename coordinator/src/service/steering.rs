@@ -74,9 +74,10 @@ impl Service {
     }
 
     /// What was said to the caller about its tasks and has not reached it: `{taskId, from?, content, createdAt}`. It is
-    /// given once, with an answer that was read. One that cannot be had soon comes with a later answer.
+    /// given once, with an answer that was read. One that cannot be had soon comes with a later answer. Who may only read
+    /// gets none of it, for the agent would not have it then.
     pub async fn take_steering(&self, who: &Principal, delivery: &Delivery) -> Vec<Value> {
-        if !matches!(who.role, Role::Lead | Role::Worker) {
+        if !policy::may_work(who) {
             return Vec::new();
         }
         let caller = self.steered.caller(self, who);

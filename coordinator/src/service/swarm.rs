@@ -26,7 +26,8 @@ pub struct Introduction {
 }
 
 impl Service {
-    /// Makes the caller a member. Joining again under the same name changes nothing and succeeds.
+    /// Makes the caller a member. Joining again under the same name succeeds, and changes nothing but that a worker may
+    /// become the lead of a swarm that has none.
     ///
     /// # Errors
     /// `forbidden` for a lead without the right to lead, `lead_exists`, `already_exists` for a taken name.
@@ -60,9 +61,10 @@ impl Service {
     }
 
     /// Takes a member out of the swarm for good. Its tasks and the offers to it go back to the pool, its name is free, and
-    /// so is the lead's place if it led; its service is not listed any more. A run of it goes on and has nothing to report
-    /// on any more; its locks are that run's, and end with it or by their time. Gives who it was, the tasks that went back,
-    /// and how many messages of its inbox it leaves unread: nobody else is given those.
+    /// so is the lead's place if it led; its service is not listed any more, and what it has asked is withdrawn. A run
+    /// of it goes on and has nothing to report on any more; its locks are that run's, and end with it or by their time.
+    /// Gives who it was, the tasks that went back, and how many messages of its inbox it leaves unread: nobody else is
+    /// given those.
     ///
     /// # Errors
     /// `not_found` for who is no member; `forbidden` unless the caller leads or administers, or is the member itself.
@@ -90,6 +92,7 @@ impl Service {
         match left.map_err(|refusal| no_member(refusal, Code::NotJoined, which))? {
             Reply::Left { returned } => {
                 self.drop_service(who, request, agent).await;
+                self.withdraw_all_questions(who, derived(request, "questions"), agent).await;
                 Ok(json!({
                     "id": agent, "name": known["name"], "isLead": known["isLead"], "returnedTasks": returned,
                     "unreadMessages": self.unread_in_inbox(who, agent).await,
@@ -244,6 +247,8 @@ mod tests {
 
     use super::*;
     use crate::entity::tests::node;
+    use crate::service::lists::Page;
+    use crate::service::questions;
     use crate::service::tasks::Wanted;
 
     fn named(name: &str) -> Which {
@@ -294,6 +299,27 @@ mod tests {
         assert_eq!(remove(&operator, named("lead")).await.unwrap()["isLead"], true);
         assert_eq!(service.require_lead(&lead).await.unwrap_err().code, Code::Forbidden);
         joined(&service, "next", Role::Lead).await;
+    }
+
+    #[tokio::test]
+    async fn what_a_member_that_is_removed_has_asked_is_withdrawn() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = joined(&service, "lead", Role::Lead).await;
+        for name in ["ann", "bob"] {
+            let asker = joined(&service, name, Role::Worker).await;
+            let draft = questions::Draft { question: "Blue?".to_owned(), ..questions::Draft::default() };
+            Box::pin(service.ask_question(&asker, Uuid::now_v7(), draft)).await.unwrap();
+        }
+        service.remove_member(&lead, Uuid::now_v7(), &named("ann")).await.unwrap();
+        let listed = async |open: bool| {
+            let wanted = questions::Wanted { open, mine: false, page: Page::default() };
+            let rows = service.list_questions(&lead, wanted).await.unwrap().rows;
+            let row = |question: &Value| (question["agentName"].clone(), question["status"].clone());
+            rows.iter().map(row).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(true).await, [(json!("bob"), json!("open"))]);
+        assert_eq!(listed(false).await, [(json!("ann"), json!("withdrawn"))]);
     }
 
     #[tokio::test]

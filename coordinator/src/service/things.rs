@@ -10,9 +10,9 @@ use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
-use super::Service;
 use super::instances::Runs;
 use super::lists::{Epics, List, Page, whole};
+use super::{Service, excerpts};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
 use crate::projection::{FieldPath, LIMIT, Order, Query, Tally};
@@ -165,13 +165,15 @@ impl Service {
             Thing::Agent(which) => self.show_agent(who, which).await?,
             Thing::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),
             Thing::All(sort) => {
-                let (rows, most, by) = match sort {
+                let (mut rows, most, by) = match sort {
                     Sort::Tasks => (self.live_tasks(who, Vec::new()).await?, SHOWN, "get-tasks"),
                     Sort::Epics => (self.some_epics(who, "").await?.rows, SHOWN, "list-epics"),
                     Sort::Agents => (self.list_members(who).await?.whole()?.rows, LIMIT, "get-swarm"),
                     Sort::Runs => (self.instances(who, RUNS).await?.whole()?, SHOWN, "skein list runs"),
                 };
-                first(json!({}), sort.as_str(), rows, most, by)
+                let cut = if *sort == Sort::Tasks { excerpts::shorten(&mut rows) } else { None };
+                let shown = cut.map_or_else(|| json!({}), |warning| json!({ "warning": warning }));
+                first(shown, sort.as_str(), rows, most, by)
             }
         })
     }

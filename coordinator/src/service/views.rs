@@ -196,8 +196,8 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         "costs-by-day" => return costs::by_day(who),
         "questions" => return questions::open(who),
         "answers" => return questions::over(who),
-        "runs" => (of(Kind::Agent, "instance"), newest("createdAt", "instance")?),
-        "instances" => (of(Kind::Agent, "instance"), newest("startedAt", "instance")?),
+        // By when they were asked for: those that failed before they could start have no other time.
+        "runs" | "instances" => (of(Kind::Agent, "instance"), newest("createdAt", "instance")?),
         "dead-letters" => (of(Kind::Agent, "dead"), newest("at", "id")?),
         "webhooks" => (live(Kind::Triggers, "receipt"), newest("receivedAt", "receiptId")?),
         "clients" => (live(Kind::Access, "client"), vec![Order::ascending("client")?]),
@@ -217,4 +217,67 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
     let without = long_fields(view).iter().chain(private_fields(view, who));
     query.without = without.map(|field| FieldPath::parse(field)).collect::<Result<_, _>>()?;
     Ok(query)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use skein_shared::agent::{Agent, Class, Command, Definition, Reply, Report};
+    use skein_shared::id::{InstanceId, Name};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::Request;
+    use crate::entity::tests::{Node, node, swarm};
+
+    async fn tell(node: &Node, command: Command) -> Reply {
+        let key = EntityKey::agent(&swarm(), &Name::parse("worker").unwrap());
+        node.entities.ask::<Agent>(&key, Request::once(Uuid::now_v7()), command).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_run_that_never_started_is_among_the_newest() {
+        let node = node();
+        let (definition, group) = (Definition::default(), Name::parse("default").unwrap());
+        tell(&node, Command::Define { definition, group }).await;
+        let queued = async || {
+            let (class, source) = (Class::Manual, "test".to_owned());
+            let wish = Command::Enqueue { class, source, receipt: None, input: json!({}) };
+            let Reply::Queued { instance } = tell(&node, wish).await else { panic!("no run") };
+            instance
+        };
+        let seen = async |instance: InstanceId| {
+            let Reply::Instance(seen) = tell(&node, Command::Inspect { instance }).await else {
+                panic!("no run")
+            };
+            seen
+        };
+        let (started, runner) = (queued().await, "r1".to_owned());
+        let bid = seen(started.clone()).await.bid.unwrap();
+        tell(&node, Command::Granted { bid, runner: runner.clone() }).await;
+        let token = seen(started.clone()).await.token.unwrap();
+        let (instance, what) = (started.clone(), Report::Started { pid: None });
+        tell(&node, Command::Report { instance, token, runner, what }).await;
+        // Times are told in milliseconds.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let failed = queued().await;
+        tell(&node, Command::Kill { instance: failed.clone(), reason: "no slot".to_owned() }).await;
+
+        let (service, operator) =
+            (Service::new(node.entities.clone()), Principal::named("boss", Role::Operator));
+        for view in ["runs", "instances"] {
+            let page = async |after: &str| {
+                let wanted = Wanted { view, after, limit: Some(1), ..Wanted::default() };
+                service.rows(&operator, wanted).await.unwrap()
+            };
+            let first = page("").await;
+            assert_eq!(first.rows[0]["instance"], json!(failed), "{view}");
+            assert!(first.rows[0]["startedAt"].is_null(), "{view}");
+            let second = page(&first.next).await;
+            assert_eq!(second.rows[0]["instance"], json!(started), "{view}");
+            assert!(second.rows[0]["startedAt"].is_string(), "{view}");
+        }
+    }
 }

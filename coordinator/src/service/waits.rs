@@ -113,7 +113,7 @@ impl Service {
             let mut view = wait_view(answer?)?;
             let over = view.outcome.take().map(|outcome| match outcome {
                 Outcome::WaitTimeout => Waited::TimedOut,
-                Outcome::Triggered { payload } => {
+                Outcome::Triggered { payload, .. } => {
                     let (payload, again) = (Arc::new(payload), view.redelivered);
                     let unread = (!again).then(|| Unread::new(lost(Some(Arc::clone(&payload)))));
                     Waited::Triggered { payload, again, unread }

@@ -299,6 +299,16 @@ impl CommitError {
 #[error("the store cannot be read: {0}")]
 pub struct StoreError(pub String);
 
+/// Why there is no copy of the store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// A store of this kind is copied in another way, which the sentence names.
+    #[error("{0}")]
+    AnotherWay(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// The store of record.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -427,5 +437,5 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Writes a consistent copy while the store is in use. The file must not exist yet.
-    async fn backup(&self, path: &Path) -> Result<(), StoreError>;
+    async fn backup(&self, path: &Path) -> Result<(), CopyError>;
 }

@@ -35,6 +35,8 @@ const PASSES: [&str; 7] = [
     "rate_limited",
     "already_exists",
 ];
+/// How a message begins about an answer that says nothing in the way of gRPC.
+const NO_GRPC: &str = "grpc-status header missing";
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long a coordinator may go on to speak on a stream that the runner has given up: until its own probe finds that out.
 const DEAF: Duration = Duration::from_secs(40);
@@ -86,6 +88,11 @@ impl From<Status> for Ended {
                 };
                 Self::Refused { code: code.to_owned(), message }
             }
+            // A coordinator that lacks the method says so itself; this is the door for agents, or another server.
+            Code::Unimplemented if message.starts_with(NO_GRPC) => Self::Broken(
+                "this address is no coordinator's door for runners; it is the one of `--grpc`, 7701 by default"
+                    .to_owned(),
+            ),
             code => Self::Broken(format!("{code:?}: {message}")),
         }
     }
@@ -238,4 +245,20 @@ impl Control {
 fn jitter(pause: Duration) -> Duration {
     let share = getrandom::u32().map_or(0, |random| random % 500);
     pause * (500 + share) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coordinator_that_lacks_the_method_is_at_its_door_for_runners_all_the_same() {
+        let told = |message: &str| match Ended::from(Status::unimplemented(message)) {
+            Ended::Broken(problem) => problem,
+            _ => panic!("it is not tried again"),
+        };
+        let elsewhere = told("grpc-status header missing, mapped from HTTP status code 404");
+        assert!(elsewhere.contains("no coordinator's door for runners"), "{elsewhere}");
+        assert_eq!(told("unknown service"), "Unimplemented: unknown service");
+    }
 }

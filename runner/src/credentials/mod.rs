@@ -19,6 +19,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub use lending::take_back;
 pub use mask::Mask;
+pub use variables::kinds;
 
 /// The instance of a credential that is named without one.
 const USUAL: &str = "default";
@@ -159,6 +160,14 @@ impl Credentials {
         Ok(found)
     }
 
+    /// The variables by which agents find a field of a credential. There is none of what they find as a file alone.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn variables_of(&self, reference: &Reference, field: &str) -> std::io::Result<Vec<String>> {
+        Ok(variables::of_field(reference, &names(&self.place(reference))?, field))
+    }
+
     fn place(&self, reference: &Reference) -> PathBuf {
         self.folder.join(&reference.kind).join(&reference.instance)
     }
@@ -208,6 +217,7 @@ mod tests {
         assert_eq!(credentials.read(&usual).unwrap()["token"].expose_secret(), "other");
         let listed: Vec<String> = credentials.list().unwrap().keys().map(ToString::to_string).collect();
         assert_eq!(listed, ["github_token:acme", "slack_bot_token"]);
+        assert_eq!(credentials.variables_of(&usual, "token").unwrap(), ["SLACK_BOT_TOKEN"]);
         let file = credentials.place(&acme).join("token");
         assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(credentials.remove(&acme).unwrap() && !credentials.remove(&acme).unwrap());

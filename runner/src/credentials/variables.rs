@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::{Fields, Reference};
 
@@ -51,8 +51,7 @@ const GIT_PERSON: [(&str, [&str; 2]); 2] = [
 /// What the environment says of a credential whose files are in `folder`. A type that nobody looks for by a variable has
 /// its files alone.
 pub(super) fn of(reference: &Reference, fields: &Fields, folder: &Path) -> Vec<(String, String)> {
-    let shown =
-        |name: &str, value: &secrecy::SecretString| (name.to_owned(), value.expose_secret().to_owned());
+    let shown = |name: &str, value: &SecretString| (name.to_owned(), value.expose_secret().to_owned());
     if let Some((_, names)) = SINGLE.iter().find(|(kind, _)| *kind == reference.kind) {
         let value = fields.get("token").or_else(|| fields.values().next());
         return value.into_iter().flat_map(|value| names.iter().map(|name| shown(name, value))).collect();
@@ -82,10 +81,25 @@ pub(super) fn of(reference: &Reference, fields: &Fields, folder: &Path) -> Vec<(
     variables
 }
 
+/// The types whose values programs look for by variables.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    let single = SINGLE.iter().map(|(kind, _)| *kind);
+    single.chain(PREFIXED.iter().map(|(kind, _)| *kind)).chain([GCP, GIT])
+}
+
+/// The variables that one field of a credential gives, which has all of these.
+pub(super) fn of_field(reference: &Reference, fields: &[String], field: &str) -> Vec<String> {
+    // Names stand in for values, which say nothing of where they are found.
+    let all: Fields = fields.iter().map(|name| (name.clone(), SecretString::from(name.as_str()))).collect();
+    let mut others = all.clone();
+    others.remove(field);
+    let without = of(reference, &others, Path::new(""));
+    let with = of(reference, &all, Path::new("")).into_iter();
+    with.filter(|variable| !without.contains(variable)).map(|(name, _)| name).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use secrecy::SecretString;
-
     use super::*;
 
     fn variables(kind: &str, fields: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -121,5 +135,50 @@ mod tests {
         assert!(git[0].1.starts_with("ssh -i '/c/git_ssh/default/id_rsa' "), "{git:?}");
         assert_eq!(git[1..], pairs(&[("GIT_AUTHOR_EMAIL", "a@b"), ("GIT_COMMITTER_EMAIL", "a@b")]));
         assert!(variables("something_else", &[("token", "t")]).is_empty());
+    }
+
+    #[test]
+    fn each_field_gives_its_own_variables() {
+        let given = |kind: &str, fields: &[&str], field: &str| {
+            let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+            of_field(&kind.parse().unwrap(), &fields, field)
+        };
+        for (kind, fields, field, variables) in [
+            ("github_token", &["token"][..], "token", &["GITHUB_TOKEN", "GH_TOKEN"][..]),
+            ("github_token", &["note", "token"], "note", &[]),
+            ("anthropc_key", &["token"], "token", &[]),
+            ("discord_bot", &["bot_token", "public_key"], "public_key", &["DISCORD_PUBLIC_KEY"]),
+            (GCP, &[GCP_KEY], GCP_KEY, &[GCP_FILE, GCP_JSON]),
+            (GIT, &["id_rsa", "email"], "id_rsa", &["GIT_SSH_COMMAND"]),
+            (GIT, &["id_rsa", "emial"], "emial", &[]),
+        ] {
+            assert_eq!(given(kind, fields, field), variables, "{kind} {field}");
+        }
+    }
+
+    #[test]
+    fn the_guide_has_every_type_with_its_variables() {
+        let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operators.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let has = |kind: &str, part: &str| {
+            let begins = format!("| `{kind}` |");
+            let row = guide.lines().find(|line| line.starts_with(&begins));
+            assert!(row.is_some_and(|row| row.contains(part)), "{kind} has no row with {part}: {row:?}");
+        };
+        for (kind, name) in SINGLE.iter().flat_map(|(kind, names)| names.iter().map(move |name| (kind, name)))
+        {
+            has(kind, &format!("`{name}`"));
+        }
+        for (kind, prefix) in PREFIXED {
+            has(kind, &format!("`{prefix}_FIELD`"));
+        }
+        for part in [GCP_KEY, GCP_FILE, GCP_JSON] {
+            has(GCP, &format!("`{part}`"));
+        }
+        let person =
+            GIT_PERSON.into_iter().flat_map(|(field, [author, committer])| [field, author, committer]);
+        for part in [GIT_KEY, "GIT_SSH_COMMAND"].into_iter().chain(person) {
+            has(GIT, &format!("`{part}`"));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Agents as people define them: a folder for each, with its settings in `agent.toml` or `config.toml`, and its
 //! instructions in `SKILL.md`.
 
+mod client;
 mod keys;
 mod settings;
 mod skill;
@@ -21,6 +22,9 @@ use crate::error::Error;
 use crate::harness::Program;
 use settings::Settings;
 use skill::Skill;
+
+pub use client::Absent;
+pub(crate) use client::PATH;
 
 /// Files that may hold the settings of an agent. The second is the one of Action Llama.
 const SETTINGS: [&str; 2] = ["agent.toml", "config.toml"];

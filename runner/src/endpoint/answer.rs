@@ -77,14 +77,6 @@ pub(super) fn meaning(event: &[u8]) -> Meaning {
     }
 }
 
-/// Whether a JSON-RPC message is one that must be answered.
-pub(super) fn is_request(message: &Value) -> bool {
-    match message {
-        Value::Array(messages) => messages.iter().any(is_request),
-        _ => message.get("method").is_some() && message.get("id").is_some(),
-    }
-}
-
 fn is_answer(message: &Value) -> bool {
     message.get("id").is_some() && (message.get("result").is_some() || message.get("error").is_some())
 }

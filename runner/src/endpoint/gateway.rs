@@ -1,10 +1,14 @@
 //! The coordinators' routes beside MCP, for programs that do not speak it. Those who ask may show the instance's secret
 //! in the body, and are answered in the words of these routes.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use http::header::{self, HeaderMap};
 use http::{Response, StatusCode};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::proxy::{Body, in_json};
 
@@ -18,16 +22,22 @@ pub(super) fn serves(path: &str) -> bool {
     ROUTES.into_iter().any(below)
 }
 
-/// Takes the secret out of a body, so that it goes no further.
-pub(super) fn take_secret(body: Bytes) -> (Option<String>, Bytes) {
-    let Ok(Value::Object(mut fields)) = serde_json::from_slice(&body) else { return (None, body) };
-    match fields.shift_remove("secret") {
-        None => (None, body),
-        Some(secret) => {
-            let shown = secret.as_str().map(str::to_owned);
-            (shown, Bytes::from(Value::Object(fields).to_string()))
-        }
+/// The secret that a body shows. All else is passed over, and takes no memory.
+pub(super) fn secret(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Shown {
+        secret: Option<String>,
     }
+    // A list would be read as the fields in their order.
+    let object = Some(body).filter(|body| body.trim_ascii_start().starts_with(b"{"))?;
+    serde_json::from_slice::<Shown>(object).ok()?.secret
+}
+
+/// A body that has a secret, without it, so that it goes no further.
+pub(super) fn without_secret(body: &[u8]) -> Option<Bytes> {
+    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body).ok()?;
+    fields.remove("secret")?;
+    serde_json::to_vec(&fields).ok().map(Bytes::from)
 }
 
 /// The token of `Authorization: Bearer`, if there is one.
@@ -57,12 +67,14 @@ mod tests {
 
     #[test]
     fn a_secret_goes_no_further() {
-        let body = Bytes::from(r#"{"secret":"s","resourceKey":"a:b","ttl":5}"#);
-        let (secret, rest) = take_secret(body);
-        assert_eq!((secret.as_deref(), &rest[..]), (Some("s"), &br#"{"resourceKey":"a:b","ttl":5}"#[..]));
-        for other in ["", "{", "[]", r#"{"a":1}"#] {
-            assert_eq!(take_secret(Bytes::from(other)), (None, Bytes::from(other)), "{other}");
+        let body = br#"{"secret":"s","resourceKey":"a:b","ttl":5,"value":[1, {"secret":"s"}]}"#;
+        assert_eq!(secret(body).as_deref(), Some("s"));
+        let rest = br#"{"resourceKey":"a:b","ttl":5,"value":[1, {"secret":"s"}]}"#;
+        assert_eq!(without_secret(body).as_deref(), Some(&rest[..]));
+        for other in ["", "{", "[]", "[\"s\"]", r#"{"a":1}"#] {
+            assert_eq!((secret(other.as_bytes()), without_secret(other.as_bytes())), (None, None), "{other}");
         }
-        assert_eq!(take_secret(Bytes::from(r#"{"secret":7}"#)), (None, Bytes::from("{}")));
+        let wrong = br#"{"secret":7}"#;
+        assert_eq!((secret(wrong), without_secret(wrong).as_deref()), (None, Some(&b"{}"[..])));
     }
 }

@@ -4,9 +4,11 @@
 mod answer;
 mod gate;
 mod gateway;
+mod message;
 mod port;
 mod proxy;
 mod repeats;
+mod room;
 pub mod tunnel;
 mod upstreams;
 

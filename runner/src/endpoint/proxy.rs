@@ -12,20 +12,22 @@ use futures::StreamExt;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
-use skein_shared::{Code, limits};
+use skein_shared::{Code, json, limits};
 use subtle::ConstantTimeEq;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
 
-use super::answer::{Events, Meaning, is_request, meaning};
+use super::answer::{Events, Meaning, meaning};
 use super::gate::{Gate, Owed};
 use super::gateway;
+use super::message::{self, Message};
 use super::repeats::{self, Repeats};
+use super::room::{Held, Room};
 use super::tunnel::Tunnels;
 use super::upstreams::Upstreams;
 use crate::instance::ledger::Row;
@@ -38,6 +40,7 @@ const SEARCH: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const WRONG_SECRET: &str = "invalid secret: it is not the value of SKEIN_TOKEN of this instance";
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Headers that belong to one connection and are not passed on (RFC 9110, 7.6.1), and those set anew.
 const OWN: [HeaderName; 10] = [
@@ -58,6 +61,7 @@ pub(super) struct Proxy {
     authorization: HeaderValue,
     upstreams: Upstreams,
     gate: Arc<Gate>,
+    room: Room,
     repeats: Repeats,
     tunnels: Tunnels,
     client: reqwest::Client,
@@ -69,15 +73,13 @@ struct Exchange {
     /// With the query.
     path: String,
     headers: HeaderMap,
-    body: Bytes,
+    body: Held,
     /// It is a request that waits for its answer.
     owed: bool,
     /// It is for one of the routes beside MCP.
     gateway: bool,
     /// The call of a tool that it is.
     call: Option<Uuid>,
-    /// By which its answer names it.
-    id: Value,
 }
 
 /// How a streamed answer ended.
@@ -100,7 +102,7 @@ impl Proxy {
             .build()
             .unwrap_or_default();
         let (secret, repeats) = (row.secret.clone(), Repeats::new(row.patience));
-        Self { secret, authorization, upstreams, gate, repeats, tunnels, client }
+        Self { secret, authorization, upstreams, gate, room: Room::default(), repeats, tunnels, client }
     }
 
     pub(super) async fn serve(
@@ -118,16 +120,12 @@ impl Proxy {
             };
         }
         let gateway = gateway::serves(request.uri().path());
-        if !gateway && !self.admits(gateway::bearer(request.headers()).unwrap_or_default()) {
-            let text = "show the value of SKEIN_TOKEN as `Authorization: Bearer`";
-            return refusal(Code::Unauthenticated, text);
+        if let Some(response) = self.turned_away(gateway, request.headers()) {
+            return response;
         }
         if self.gate.is_shut() {
             let text = "this process is being ended for the rest of a long wait; it is started again when the wait is over";
-            return match gateway {
-                true => gateway::refusal(StatusCode::SERVICE_UNAVAILABLE, text),
-                false => refusal(Code::Unavailable, text),
-            };
+            return refused(gateway, Code::Unavailable, text);
         }
         let exchange = match self.exchange(request).await {
             Ok(exchange) => exchange,
@@ -137,10 +135,7 @@ impl Proxy {
         let Some(answer) = self.send(&exchange).await else {
             self.gate.open().await;
             let text = "no coordinator could be reached; call again in a few seconds";
-            return match exchange.gateway {
-                true => gateway::refusal(StatusCode::SERVICE_UNAVAILABLE, text),
-                false => refusal(Code::Unavailable, text),
-            };
+            return refused(exchange.gateway, Code::Unavailable, text);
         };
         self.gate.open_unless(streamed(&answer)).await;
         let mut response = Response::builder().status(answer.status());
@@ -169,48 +164,56 @@ impl Proxy {
         !self.secret.is_empty() && bool::from(shown.ct_eq(self.secret.as_bytes()))
     }
 
+    /// What to say at once to those who show a wrong secret in the head, or none. The routes beside MCP take it in the
+    /// body as well.
+    fn turned_away(&self, gateway: bool, headers: &HeaderMap) -> Option<Response<Body>> {
+        match gateway::bearer(headers) {
+            Some(shown) if self.admits(shown) => None,
+            None if gateway => None,
+            Some(_) if gateway => Some(gateway::refusal(StatusCode::FORBIDDEN, WRONG_SECRET)),
+            _ => {
+                let text = "show the value of SKEIN_TOKEN as `Authorization: Bearer`";
+                Some(refusal(Code::Unauthenticated, text))
+            }
+        }
+    }
+
     async fn exchange(&self, request: Request<Incoming>) -> Result<Exchange, Response<Body>> {
         let (head, body) = request.into_parts();
         let Some(path) = path(&head.uri) else {
             return Err(refusal(Code::NotFound, "this endpoint serves /mcp and what is below it"));
         };
         let gateway = gateway::serves(head.uri.path());
-        let Ok(body) = Limited::new(body, limits::REQUEST).collect().await else {
-            let text = format!(
-                "the request is cut off or longer than {} bytes as JSON, in which quotes, line ends and what else is \
-                 escaped count for more than one byte; put what is longer into a file and say where it is",
-                limits::REQUEST
-            );
-            return Err(refusal(Code::TooLarge, &text));
-        };
-        let mut body = body.to_bytes();
-        if gateway {
-            let entitled = self.entitled(&head.headers, body);
-            body = entitled.map_err(|(status, text)| gateway::refusal(status, text))?;
+        let known = gateway::bearer(&head.headers).is_some();
+        let body = self.room.read(body, known).await;
+        let mut body = body.map_err(|problem| refused(gateway, problem.code, &problem.message))?;
+        if !known {
+            self.entitled(&body.bytes).map_err(|(status, text)| gateway::refusal(status, text))?;
+        }
+        json::bounded(&body.bytes)
+            .map_err(|excess| refused(gateway, Code::InvalidArgument, &excess.to_string()))?;
+        if gateway && let Some(rest) = gateway::without_secret(&body.bytes) {
+            body.bytes = rest;
         }
         let mut headers = HeaderMap::new();
         pass(&head.headers, &mut headers);
         headers.insert(header::AUTHORIZATION, self.authorization.clone());
-        let mut message = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let message = Message::read(&body.bytes);
         let call = repeats::call(&message);
         if let Ok(fresh) = HeaderValue::from_str(&Uuid::now_v7().to_string()) {
             let key = call.map_or(fresh.clone(), |call| self.repeats.key(call, fresh, Instant::now()));
             headers.entry(KEY).or_insert(key);
         }
-        let owed = gateway || head.method == Method::POST && is_request(&message);
-        let id = message["id"].take();
-        Ok(Exchange { method: head.method, path, headers, body, owed, gateway, call, id })
+        let asks = message.is_request() || message::has_request(&body.bytes);
+        let owed = gateway || head.method == Method::POST && asks;
+        Ok(Exchange { method: head.method, path, headers, body, owed, gateway, call })
     }
 
-    /// The body without the secret, if either that or a header shows the right one; else what to say.
-    fn entitled(&self, headers: &HeaderMap, body: Bytes) -> Result<Bytes, (StatusCode, &'static str)> {
-        let (secret, body) = gateway::take_secret(body);
-        match gateway::bearer(headers).or(secret.as_deref().map(str::as_bytes)) {
-            Some(shown) if self.admits(shown) => Ok(body),
-            Some(_) => Err((
-                StatusCode::FORBIDDEN,
-                "invalid secret: it is not the value of SKEIN_TOKEN of this instance",
-            )),
+    /// Whether a body shows the right secret; else what to say.
+    fn entitled(&self, body: &[u8]) -> Result<(), (StatusCode, &'static str)> {
+        match gateway::secret(body) {
+            Some(shown) if self.admits(shown.as_bytes()) => Ok(()),
+            Some(_) => Err((StatusCode::FORBIDDEN, WRONG_SECRET)),
             None => Err((
                 StatusCode::BAD_REQUEST,
                 "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body",
@@ -226,7 +229,7 @@ impl Proxy {
             if let Some(base) = self.upstreams.pick(attempt) {
                 let url = format!("{base}{}", exchange.path);
                 let request = self.client.request(exchange.method.clone(), url);
-                let request = request.headers(exchange.headers.clone()).body(exchange.body.clone());
+                let request = request.headers(exchange.headers.clone()).body(exchange.body.bytes.clone());
                 match request.send().await {
                     Ok(answer) => return Some(answer),
                     Err(error) => {
@@ -331,7 +334,8 @@ impl Proxy {
     ) -> Result<(), mpsc::error::SendError<Sent>> {
         let problem = format!("the answer is longer than {} bytes; ask for less of it", limits::ANSWER);
         let error = json!({ "code": -32000, "message": problem, "data": { "code": Code::TooLarge } });
-        let message = json!({ "jsonrpc": "2.0", "id": exchange.id, "error": error });
+        let id = Message::read(&exchange.body.bytes).id;
+        let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
         self.gate.open().await;
         into.send(Ok(Frame::data(Bytes::from(format!("data: {message}\n\n"))))).await
     }
@@ -394,9 +398,20 @@ fn told(status: StatusCode, problem: &str) -> Response<Body> {
     whole(status, format!("{problem}\n"))
 }
 
+/// A refusal in the words of those routes that it is for.
+fn refused(gateway: bool, code: Code, message: &str) -> Response<Body> {
+    match gateway {
+        true => gateway::refusal(status(code), message),
+        false => refusal(code, message),
+    }
+}
+
+fn status(code: Code) -> StatusCode {
+    StatusCode::from_u16(code.http()).unwrap_or(StatusCode::BAD_GATEWAY)
+}
+
 fn refusal(code: Code, message: &str) -> Response<Body> {
-    let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::BAD_GATEWAY);
-    in_json(status, &json!({ "error": { "code": code.as_str(), "message": message } }))
+    in_json(status(code), &json!({ "error": { "code": code.as_str(), "message": message } }))
 }
 
 pub(super) fn in_json(status: StatusCode, value: &Value) -> Response<Body> {

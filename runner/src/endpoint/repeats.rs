@@ -7,9 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::HeaderValue;
-use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
+
+use super::message::Message;
 
 /// An answer this close to the client's limit may have come too late.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -33,10 +34,9 @@ struct Asked {
 }
 
 /// A call, by what is called with what.
-pub(super) fn call(message: &Value) -> Option<Uuid> {
-    let params = message.get("params").filter(|_| message["method"] == "tools/call")?;
-    let called = format!("{} {}", params["name"], params["arguments"]);
-    Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, called.as_bytes()))
+pub(super) fn call(message: &Message<'_>) -> Option<Uuid> {
+    let (name, arguments) = message.called()?;
+    Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{name} {arguments}").as_bytes()))
 }
 
 impl Repeats {
@@ -92,7 +92,8 @@ mod tests {
 
     fn wait(id: u32, event: &str) -> Uuid {
         let params = json!({"name": "wait_for_trigger", "arguments": {"event": event}, "_meta": {"progressToken": id}});
-        call(&json!({"method": "tools/call", "id": id, "params": params})).unwrap()
+        let message = json!({"method": "tools/call", "id": id, "params": params}).to_string();
+        call(&Message::read(message.as_bytes())).unwrap()
     }
 
     #[test]
@@ -135,6 +136,6 @@ mod tests {
         for fresh in ["a", "b"] {
             assert_eq!(repeats.key(wait(1, "push"), HeaderValue::from_static(fresh), now), fresh);
         }
-        assert_eq!(call(&json!({"method": "tools/list", "id": 1})), None);
+        assert_eq!(call(&Message::read(br#"{"method":"tools/list","id":1}"#)), None);
     }
 }

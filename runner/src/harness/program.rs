@@ -129,6 +129,11 @@ impl Program {
         self.harness
     }
 
+    /// The coding agent that `PATH` has to lead to; none where the definition says where its program is.
+    pub fn looked_for(&self) -> Option<&'static str> {
+        self.harness.client().filter(|_| self.command.is_empty()).map(|client| client.program())
+    }
+
     /// How long a client waits for the answer to a call. That of a command is its own affair.
     pub fn patience(&self) -> Option<Duration> {
         self.harness.is_client().then_some(self.tool_timeout)

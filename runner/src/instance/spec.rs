@@ -8,13 +8,10 @@ use super::Shared;
 use super::ledger::Row;
 use crate::container::{Failure, Spec, User, docker};
 use crate::credentials::{self, Credentials};
-use crate::definition::Definition;
+use crate::definition::{Definition, PATH};
 use crate::endpoint::tunnel;
 use crate::harness::{Launch, Lent, Place};
 use crate::transport::OUTPUTS;
-
-/// Where programs are looked for if the agent's definition sets no PATH.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The process whose turn it is, or one beside it, with what the instance has been lent by now. `session` is a conversation
 /// to go on with.

@@ -7,6 +7,7 @@ mod bed;
 mod clients;
 mod closed;
 mod coordinator;
+mod doors;
 mod egress;
 mod hooks;
 mod leaks;

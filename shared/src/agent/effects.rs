@@ -87,7 +87,7 @@ impl Agent {
         self.to::<Triggers>(&triggers::Command::Cancel { wait })
     }
 
-    /// The webhook came too late for the wait, and is triggers' to place again.
+    /// The webhook came too late for the wait, or was never heard of, and is triggers' to place again.
     pub(super) fn unclaimed(&self, receipt: Uuid, wait: Uuid, payload: &Envelope) -> Effect {
         let (agent, payload) = (self.name.clone(), payload.clone());
         self.to::<Triggers>(&triggers::Command::Unclaimed { receipt, agent, wait, payload, kept: None })

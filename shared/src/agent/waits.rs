@@ -49,7 +49,12 @@ pub enum Party {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    Triggered { payload: Envelope },
+    Triggered {
+        payload: Envelope,
+        /// What triggers know the event by, if they gave it to this wait: unheard, it goes back to them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receipt: Option<Uuid>,
+    },
     WaitTimeout,
 }
 

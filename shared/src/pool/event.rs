@@ -34,6 +34,11 @@ pub enum Event {
         managed: bool,
         at: Timestamp,
     },
+    /// A member that had joined as a worker leads from now on.
+    TookLead {
+        agent: Uuid,
+        at: Timestamp,
+    },
     CapacitySet {
         agent: Uuid,
         max_tasks: u32,
@@ -286,6 +291,7 @@ impl Event {
             Event::Left { agent, .. }
             | Event::WentOffline { agent, .. }
             | Event::CameBack { agent, .. }
+            | Event::TookLead { agent, .. }
             | Event::CapacitySet { agent, .. }
             | Event::Described { agent, .. }
             | Event::Unbegun { agent, .. }

@@ -168,6 +168,11 @@ impl Indexes {
         self.active.get(&agent).into_iter().flatten().copied()
     }
 
+    /// Tasks in progress, whoever has them.
+    pub(super) fn in_progress(&self) -> impl Iterator<Item = Uuid> + '_ {
+        self.active.values().flatten().copied()
+    }
+
     pub(super) fn held_by(&self, agent: Uuid) -> impl Iterator<Item = Uuid> + '_ {
         self.held.get(&agent).into_iter().flatten().copied()
     }

@@ -167,7 +167,7 @@ pub struct Task {
     /// Its instance has reported since it started, so the hand-over has arrived.
     #[serde(rename = "r", default, skip_serializing_if = "is_default")]
     pub reported: bool,
-    /// Nobody reported on it for long since it started, and the lead was told.
+    /// Nobody reported on it for long since it started: the lead was told, and whoever comes to lead is, too.
     #[serde(rename = "z", default, skip_serializing_if = "is_default")]
     pub stalled: bool,
     /// The thread in Slack that it came from, where people are told of it.

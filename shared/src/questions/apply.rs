@@ -51,7 +51,7 @@ impl Entity for Questions {
                 by.caller.lead = false;
                 by.name.clear();
             }
-            Command::Withdraw { .. } | Command::Tick => return None,
+            Command::Withdraw { .. } | Command::WithdrawAll { .. } | Command::Tick => return None,
         }
         Some(asked)
     }

@@ -31,6 +31,10 @@ pub enum Command {
         question: Uuid,
         by: Uuid,
     },
+    /// Their asker is no member of the swarm any more: it has nothing that waits for an answer.
+    WithdrawAll {
+        agent: Uuid,
+    },
     /// Ends the questions whose time is over, and forgets what is too old.
     Tick,
 }

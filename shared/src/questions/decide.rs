@@ -55,6 +55,7 @@ pub(super) fn decide(
             }
             Ok(state.settle(Event::Withdrawn { question: *question, at: ctx.now }))
         }
+        Command::WithdrawAll { agent } => Ok(state.withdraw_all(*agent, ctx)),
         Command::Tick => Ok(state.tick(ctx)),
     }
 }
@@ -151,6 +152,14 @@ impl Questions {
 
     fn settle(&self, event: Event) -> Decision<Self> {
         Decision::new(Reply::Done, [event].into_iter().chain(self.forget(0, 1)).collect())
+    }
+
+    fn withdraw_all(&self, agent: Uuid, ctx: &Ctx) -> Decision<Self> {
+        let own = self.open.iter().filter(|(_, open)| open.agent == agent);
+        let withdrawn: Vec<Event> =
+            own.map(|(question, _)| Event::Withdrawn { question: *question, at: ctx.now }).collect();
+        let forgotten = self.forget(0, withdrawn.len());
+        Decision::new(Reply::Done, withdrawn.into_iter().chain(forgotten).collect())
     }
 
     fn tick(&self, ctx: &Ctx) -> Decision<Self> {

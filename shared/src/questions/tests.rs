@@ -141,6 +141,26 @@ fn a_question_is_declined_or_taken_back_by_whoever_may() {
 }
 
 #[test]
+fn all_that_an_agent_asked_is_withdrawn_and_nothing_of_others() {
+    let mut bench = bench();
+    let answered = asked(&mut bench, 1);
+    answer(&mut bench, answered, lead(), "red").unwrap();
+    let own: Vec<Uuid> = (0..QUESTIONS_OPEN_AGENT).map(|_| asked(&mut bench, 1)).collect();
+    let other = asked(&mut bench, 2);
+    bench.run(Command::WithdrawAll { agent: agent(1) }).unwrap();
+    for question in own {
+        assert_eq!(body(&bench, question)["status"], "withdrawn");
+    }
+    assert_eq!(body(&bench, answered)["status"], "answered");
+    assert_eq!(body(&bench, other)["status"], "open");
+    assert_eq!(bench.restored(), bench.entity);
+    let events = bench.events.len();
+    bench.run(Command::WithdrawAll { agent: agent(1) }).unwrap();
+    assert_eq!(bench.events.len(), events, "nothing of it waits any more");
+    asked(&mut bench, 1);
+}
+
+#[test]
 fn the_lead_is_told_of_a_question_with_its_id() {
     let mut bench = bench();
     let long = Ask { question: "x".repeat(4000), ..colour(1) };
@@ -246,7 +266,7 @@ fn arguments_are_checked() {
 proptest! {
     #[test]
     fn every_question_has_one_end_whatever_happens(
-        steps in prop::collection::vec((0..7_u8, 0..4_u128, 0..6_usize, any::<bool>()), 1..80)
+        steps in prop::collection::vec((0..8_u8, 0..4_u128, 0..6_usize, any::<bool>()), 1..80)
     ) {
         let mut bench = bench();
         let mut questions: Vec<(Uuid, u128)> = Vec::new();
@@ -262,7 +282,8 @@ proptest! {
                 2 => Command::Answer { question, by, answer: if soon { "red" } else { "green" }.to_owned() },
                 3 => Command::Decline { question, by, reason: None },
                 4 => Command::Withdraw { question, by: agent(asker) },
-                5 => { bench.restart(); continue }
+                5 => Command::WithdrawAll { agent: agent(asker) },
+                6 => { bench.restart(); continue }
                 _ => { bench.advance(if soon { DAY } else { 5 * DAY }); continue }
             };
             let _ = bench.run(command);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use skein_coordinator::store::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
-    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
+    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
@@ -134,7 +134,7 @@ impl Store for Recorder {
         self.store.trim(plan).await
     }
 
-    async fn backup(&self, path: &Path) -> Result<(), StoreError> {
+    async fn backup(&self, path: &Path) -> Result<(), CopyError> {
         self.store.backup(path).await
     }
 }

@@ -12,20 +12,26 @@ use super::history::Call;
 use super::ringer::{SUBSCRIBED, bell};
 use super::world::{AGENTS, World};
 
-/// Each wait ends once, each event ends one wait of an agent or starts one run of it, and none is lost; and nothing stays
-/// on a runner whose agent has ended it.
+/// Each wait ends once, each event is heard by one wait of an agent or starts one run of it, and none is lost; and
+/// nothing stays on a runner whose agent has ended it.
 pub fn check(world: &World) -> Vec<String> {
     let mut broken = Vec::new();
     let mut ended: BTreeSet<Uuid> = BTreeSet::new();
     for number in 0..AGENTS {
         let mut uses: BTreeMap<Uuid, Vec<String>> = BTreeMap::new();
+        let mut woken: BTreeMap<Uuid, Uuid> = BTreeMap::new();
         for event in events::<Event>(world, &agent(number)) {
             let used = match event {
                 Event::WaitEnded { wait, outcome } => {
                     if !ended.insert(wait) {
                         broken.push(format!("waits: {wait} ended twice"));
                     }
-                    receipt_of(&outcome).map(|receipt| (receipt, format!("wait {wait}")))
+                    woken.extend(receipt_of(&outcome).map(|receipt| (wait, receipt)));
+                    None
+                }
+                // What ends before it hears of its event gives that back. Who asks again hears of the same.
+                Event::WaitDelivered { wait, .. } => {
+                    woken.remove(&wait).map(|receipt| (receipt, format!("wait {wait}")))
                 }
                 Event::Queued { item, .. } => {
                     item.receipt.map(|receipt| (receipt, format!("run {}", item.instance)))
@@ -56,7 +62,7 @@ pub fn check(world: &World) -> Vec<String> {
 
 fn receipt_of(outcome: &Outcome) -> Option<Uuid> {
     match outcome {
-        Outcome::Triggered { payload } => payload.0.get("receiptId")?.as_str()?.parse().ok(),
+        Outcome::Triggered { payload, .. } => payload.0.get("receiptId")?.as_str()?.parse().ok(),
         Outcome::WaitTimeout => None,
     }
 }

@@ -272,6 +272,13 @@ fn the_url_of_redis_is_a_secret() {
     assert_eq!(config.store.redis.as_ref().unwrap().expose_secret(), "redis://me:hush-hush@box");
     assert_eq!(config.store.durability, Durability::Everysec);
     assert!(!format!("{config:?}").contains("hush-hush"));
+    for wrong in ["foo", "http://me:hush-hush@box", "redis-sentinel://me:hush-hush@box"] {
+        let said = read(&format!("[store]\nredis = \"{wrong}\"")).unwrap_err().to_string();
+        assert!(said.contains("`store.redis` (--redis)") && said.contains("write redis"), "{said}");
+        assert!(!said.contains("hush-hush"), "{said}");
+    }
+    // Certificates are read where they are needed.
+    read("[store]\nredis = \"rediss://box\"\nredis_ca = \"gone.pem\"").unwrap();
     let number = read("[store]\nredis = 4242").unwrap_err().to_string();
     assert!(number.contains("store.redis") && !number.contains("4242"), "{number}");
     let unknown = read("[store]\ndurability = \"sometimes\"").unwrap_err().to_string();

@@ -92,8 +92,52 @@ async fn whoever_logs_out_ends_the_session_and_not_the_token() {
     let form = Body::from(format!("ticket={}", bed.ticket(&session).await));
     let left = bed.send(Request::post("/logout").header("cookie", &session).body(form).unwrap()).await;
     assert_eq!((left.status, left.header("location")), (303, "/login"));
-    assert_eq!(bed.access.identify(text).await.unwrap_err().code, Code::Unauthenticated);
+    assert_eq!(bed.access.visitor(text).await.unwrap_err().code, Code::Unauthenticated);
     bed.access.identify(&token).await.unwrap();
+}
+
+/// What the exchange of tokens says to this one.
+async fn exchanged(bed: &Bed, token: &str, more: &[(&str, &str)]) -> (u16, String) {
+    let form = url::form_urlencoded::Serializer::new(String::new())
+        .append_pair("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange")
+        .append_pair("subject_token_type", "urn:ietf:params:oauth:token-type:access_token")
+        .append_pair("subject_token", token)
+        .extend_pairs(more)
+        .finish();
+    let request = Request::post("/oauth/token")
+        .header("host", "skein.test")
+        .header("content-type", "application/x-www-form-urlencoded");
+    let oauth = crate::oauth::router(bed.access.clone(), None);
+    let response = oauth.oneshot(request.body(Body::from(form)).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// What it could be exchanged for would outlast its eight hours and its logout.
+#[tokio::test]
+async fn a_session_opens_the_console_alone_and_makes_no_token() {
+    let bed = Bed::new();
+    let now = bed.service.clock().wall();
+    let renewable = Origin { renewable: Some(now + 30 * SESSION), ..Origin::default() };
+    let token = bed.keys.issue_as(bed.claims(Role::Lead), renewable, now).unwrap();
+    let cookie = bed.login(token.text()).await.cookies();
+    let session = cookie.strip_prefix("skein_session=").unwrap();
+    for more in [Vec::new(), vec![("agent", "helper")]] {
+        let (status, said) = exchanged(&bed, session, &more).await;
+        assert_eq!(status, 400, "{said}");
+        assert!(said.contains("invalid_grant") && said.contains("session of the console"), "{said}");
+        let (status, said) = exchanged(&bed, token.text(), &more).await;
+        assert_eq!(status, 200, "{said}");
+    }
+    assert_eq!(bed.access.identify(session).await.unwrap_err().code, Code::Unauthenticated);
+    let again = bed.login(session).await;
+    assert_eq!((again.status, again.cookies().as_str()), (403, ""));
+    assert!(again.text.contains("session of the console"), "{}", again.text);
+    assert_eq!(bed.get("/console/default/tasks", &cookie).await.status, 200);
+    // Nor is a token a session, without a login that could have refused it.
+    let token = format!("skein_session={}", token.text());
+    assert_eq!(bed.get("/console/default/tasks", &token).await.status, 303);
 }
 
 #[tokio::test]

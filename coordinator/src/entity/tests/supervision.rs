@@ -202,12 +202,16 @@ async fn an_unknown_outcome_is_told_and_its_repeat_finds_the_stored_reply() {
         node.store.contents().faults().push(Fault::RequestLost);
     }
     let id = Uuid::from_u128(1);
+    let (effects, timers) =
+        (node.entities.shared().outbox.subscribe(), node.entities.shared().timers.subscribe());
     let waits = tokio::spawn({
         let entities = node.entities.clone();
         async move { entities.ask::<Lockspace>(&locks(), Request::once(id), acquire("a", "file:///a")).await }
     });
     assert_eq!(waits.await.unwrap().unwrap_err().code, Code::Unknown);
     assert_eq!(node.store.load(&locks()).await.unwrap().version, Version(1), "it was written all the same");
+    let looks = effects.has_changed().unwrap() && timers.has_changed().unwrap();
+    assert!(looks, "nobody looks for what it left in the store");
 
     let stored = take(&node, id, "file:///a").await.unwrap();
     assert_eq!(take(&node, id, "file:///a").await.unwrap(), stored);

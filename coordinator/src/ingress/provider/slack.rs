@@ -1,7 +1,7 @@
 //! Slack: events, slash commands and what people click on.
 
 use serde_json::{Value, json};
-use skein_shared::{Refusal, json, limits};
+use skein_shared::{Refusal, json};
 
 use super::{Answer, Notice, Reading, Sender, outdated, unsigned};
 use crate::ingress::context::{Context, text};
@@ -43,9 +43,8 @@ impl Sender for Slack {
 /// `invalid_argument` for a body that is not of its form.
 pub(in crate::ingress) fn from_socket(kind: &str, payload: Value) -> Result<Reading, Refusal> {
     let payload = without_token(payload);
-    if json::depth(payload.to_string().as_bytes()) > limits::JSON_DEPTH {
-        return Err(invalid(format!("the payload is nested deeper than {} levels", limits::JSON_DEPTH)));
-    }
+    json::bounded(payload.to_string().as_bytes())
+        .map_err(|excess| invalid(format!("the payload is not read: {excess}")))?;
     match kind {
         "slash_commands" => command(payload),
         "events_api" | "interactive" => document(payload),

@@ -38,7 +38,8 @@ it; send a failed task again with what was missing, or cancel-task it.
 
 const WORKING: &str = "\
 1. Call join-swarm, then poll-task: it waits until there is work for you.
-2. Read the task whole. If it cannot be done as it is, say so with task-action `reject` or ask in post-message.
+2. Read the task whole. If it cannot be done as it is, ask in post-message, give it back with task-action `release`, \
+or end it as `failed` and say why; task-action `reject` is for offers.
 3. acquire_lock before you touch what others may touch, and release_lock when you are done with it.
 4. Report with store-progress while you work, and finish with status `completed` and the result, or `failed` and why.
 5. Call poll-task again. Nothing is lost when it times out.";

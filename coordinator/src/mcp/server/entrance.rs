@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 use skein_shared::{Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
+use super::broken::{Asked, Place};
+use super::direct::EVENTS;
 use super::followed::Followed;
+use super::message::Message;
 use super::openings::{Admitted, Openings};
-use super::{Caller, Facade, Gone, SESSION, TRACEPARENT, direct, priming};
+use super::{Caller, Facade, Gone, SESSION, TRACEPARENT, direct, priming, unfit};
 use crate::auth::{Right, Role, View};
 use crate::mcp::door::{Door, METADATA, received, refused, text_header, unreadable};
 use crate::mcp::{idempotency, view};
@@ -76,17 +79,24 @@ pub(super) async fn enter(State(entrance): State<Arc<Entrance>>, request: Reques
 impl Entrance {
     /// Leaves a request to rmcp.
     async fn pass_on(&self, mut parts: http::request::Parts, body: Bytes, caller: Caller) -> Response {
-        if let Some(response) = unreadable(&body) {
+        let message = Message::read(&body);
+        let wrong = match &message {
+            Some(message) => unfit::outright(message),
+            None => unreadable(&body),
+        };
+        if let Some(response) = wrong {
             return response;
         }
         let session = text_header(&parts.headers, SESSION);
-        let Admitted { attended, present, begins } =
+        let asked = session.and(message).and_then(|message| self.asked(message));
+        let Admitted { attended, streams, present, begins } =
             match self.openings.admit(&caller.who, session, &body).await {
                 Ok(admitted) => admitted,
                 Err(refusal) => return refused(&refusal),
             };
         let primed = priming::is_known(&parts.headers);
         let session = session.is_some();
+        let after = text_header(&parts.headers, "last-event-id").and_then(Place::parse);
         let delivery = caller.delivery.clone();
         let here = CancellationToken::new();
         let listening = (here.clone().drop_guard(), present);
@@ -102,9 +112,12 @@ impl Entrance {
         if let Some(begun) = text_header(answer.headers(), SESSION) {
             self.openings.begun(begins.as_ref(), begun);
         }
+        let is_stream = session && text_header(answer.headers(), "content-type") == Some(EVENTS);
         // The guards go with the last of the answer, or with the connection.
         answer
             .map(|body| {
+                let body = Body::new(body);
+                let body = if is_stream { streams.follow(asked, after, body) } else { body };
                 let body = Body::new(body.map_frame(move |frame| {
                     let _ = &listening;
                     if primed { frame } else { frame.map_data(priming::left_out) }
@@ -116,6 +129,12 @@ impl Entrance {
                 }
             })
             .into_response()
+    }
+
+    /// What a stream of a session answers, if it is to be remembered.
+    fn asked(&self, message: Message<'_>) -> Option<Asked> {
+        let tool = message.tool().and_then(|name| self.facade.offer.tools().get(&name).map(|tool| tool.name));
+        Asked::new(message.id?, tool)
     }
 }
 

@@ -2,19 +2,19 @@
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CancelledNotificationParam,
-    CompleteRequestParams, CompleteResult, CompletionInfo, DiscoverResult, GetPromptRequestParams,
-    GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, InitializeRequestParams,
-    InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Reference,
-    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
-    UpdateTaskParams,
+    CompleteRequestParams, CompleteResult, CompletionInfo, CustomRequest, CustomResult, DiscoverResult,
+    GetPromptRequestParams, GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult,
+    InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, Reference, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use skein_shared::Refusal;
 
 use super::running;
-use super::{Caller, Facade, LIST_TTL_MS, Listed, client_of, gone, is_session, left, listening, wire};
+use super::{Caller, Facade, LIST_TTL_MS, Listed, client_of, is_session, left, listening, unfit, wire};
 use crate::mcp::instructions;
 use crate::mcp::offer::{Place, Written};
 use crate::mcp::result::Then;
@@ -100,21 +100,38 @@ impl ServerHandler for Facade {
         let mut client = client_of(&context);
         client.answers = input_responses.unwrap_or_default();
         client.state = self.seal.open(&caller.who, &name, request_state.as_deref())?;
+        let (token, mut done) = (context.meta.get_progress_token(), 0.0);
         for _ in 0..ROUNDS {
-            let mut reply = self.heard(&caller, &client, &name, arguments.clone(), &context).await?;
+            let heard = self.heard(&caller, &client, &name, arguments.clone(), &context, &mut done);
+            let mut reply = heard.await?;
             let Then::Asks(questions) = &mut reply.then else {
                 return running::response(&self.seal, &caller.who, &name, &client, reply);
             };
             if !is_session(&context) {
                 return running::response(&self.seal, &caller.who, &name, &client, reply);
             }
-            client.answers = tokio::select! {
-                answers = running::ask(&context.peer, &client, questions) => answers?,
-                () = context.ct.cancelled() => return Err(gone()),
+            let asking = running::ask(&context.peer, &client, questions, token.as_ref(), &mut done);
+            let answers = tokio::select! {
+                answers = asking => answers?,
+                () = context.ct.cancelled() => return Err(self.unanswered(&name)),
             };
-            client.state = std::mem::take(&mut questions.state);
+            match answers {
+                Some(answers) => {
+                    client.answers = answers;
+                    client.state = std::mem::take(&mut questions.state);
+                }
+                None => client = client.unheeded(questions),
+            }
         }
         Err(ErrorData::internal_error(format!("{name} asks on and on; it was given up"), None))
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(unfit::refusal(&request, is_session(&context)))
     }
 
     /// Most calls that are given up are under way, and hear of it themselves. The answer to this one may be out already.

@@ -94,7 +94,7 @@ fn event_of(token: Option<&ProgressToken>, sound: Sound) -> Option<Bytes> {
 }
 
 /// One server-sent event. JSON has no line breaks.
-fn event(message: &impl Serialize) -> Bytes {
+pub(super) fn event(message: &impl Serialize) -> Bytes {
     let mut text = b"data: ".to_vec();
     // A message is plain data; were it not, the client would see an empty event and ask again.
     let _ = serde_json::to_writer(&mut text, message);

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::attended::{Attended, Present};
+use super::broken::Streams;
 use crate::auth::Principal;
 use crate::mcp::quota::Quota;
 
@@ -42,11 +43,13 @@ pub(super) struct Openings {
 struct Opened {
     of: (Name, Uuid),
     attended: Attended,
+    streams: Streams,
 }
 
 /// A request that was let in.
 pub(super) struct Admitted {
     pub(super) attended: Attended,
+    pub(super) streams: Streams,
     /// To be held until it is answered.
     pub(super) present: Present,
     /// What a session that begins is known by until it has its id.
@@ -54,8 +57,8 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    fn to(attended: Attended) -> Self {
-        Self { present: attended.enter(), attended, begins: None }
+    fn to(attended: Attended, streams: Streams) -> Self {
+        Self { present: attended.enter(), attended, streams, begins: None }
     }
 }
 
@@ -83,12 +86,14 @@ impl Openings {
         let id: SessionId = match session {
             _ if begins => Uuid::new_v4().to_string().into(),
             Some(session) => session.into(),
-            None => return Ok(Admitted::to(Attended::default())),
+            None => return Ok(Admitted::to(Attended::default(), Streams::default())),
         };
         let awake = self.awake.sessions.read().await;
         let (mut admitted, oldest) = if awake.contains_key(&id) {
-            let attended = self.known().get(&id).map(|opened| opened.attended.clone());
-            (Admitted::to(attended.unwrap_or_default()), None)
+            let opened =
+                self.known().get(&id).map(|opened| (opened.attended.clone(), opened.streams.clone()));
+            let (attended, streams) = opened.unwrap_or_default();
+            (Admitted::to(attended, streams), None)
         } else {
             self.quota.look(who, Instant::now())?;
             has_room(awake.len())?;
@@ -114,7 +119,7 @@ impl Openings {
         let mut known = self.known();
         if let Some(opened) = known.get(id) {
             // Another request wakes it just now.
-            return Ok((Admitted::to(opened.attended.clone()), None));
+            return Ok((Admitted::to(opened.attended.clone(), opened.streams.clone()), None));
         }
         known.retain(|id, opened| opened.attended.is_attended() || awake.contains_key(id));
         let own = known.iter().filter(|(_, opened)| opened.of == of);
@@ -132,8 +137,9 @@ impl Openings {
             known.remove(oldest);
         }
         // Somebody is there for it before anybody else looks for those that nobody is there for.
-        let admitted = Admitted::to(Attended::default());
-        known.insert(id.clone(), Opened { of, attended: admitted.attended.clone() });
+        let admitted = Admitted::to(Attended::default(), Streams::default());
+        let (attended, streams) = (admitted.attended.clone(), admitted.streams.clone());
+        known.insert(id.clone(), Opened { of, attended, streams });
         Ok((admitted, oldest))
     }
 

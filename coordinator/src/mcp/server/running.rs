@@ -53,9 +53,13 @@ pub(super) fn channel(name: &str) -> (watch::Sender<Told>, watch::Receiver<Told>
 
 impl Heard {
     pub(super) fn new(run: Running, told: watch::Receiver<Told>) -> Self {
-        let mut beat = interval_at(Instant::now() + FIRST_PROGRESS, PROGRESS);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { run, told, beat, done: 0.0 }
+        Self { run, told, beat: beats(), done: 0.0 }
+    }
+
+    /// The same of a call that has said already how far it is.
+    pub(super) fn going_on_from(mut self, done: f64) -> Self {
+        self.done = done;
+        self
     }
 
     /// The next that is heard. What was said comes before the call goes on, so nothing is said over.
@@ -80,6 +84,13 @@ impl Heard {
             }
         }
     }
+}
+
+/// The signs of life of what says nothing itself.
+fn beats() -> Interval {
+    let mut beat = interval_at(Instant::now() + FIRST_PROGRESS, PROGRESS);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    beat
 }
 
 pub(super) fn progress(token: &ProgressToken, sound: Sound) -> Option<ProgressNotificationParam> {
@@ -158,24 +169,49 @@ fn askable(client: &Client, questions: &Questions) -> Result<(), ErrorData> {
     missing.map_or(Ok(()), |ability| Err(wire::lacks(ability)))
 }
 
-/// Asks the client of a session, which gets questions while its call is under way.
+/// What came of the questions, or nothing when nobody has answered in time.
+type Answers = Option<BTreeMap<String, Value>>;
+
+/// Asks the client of a session, which gets questions while its call is under way, and hears meanwhile that it is
+/// alive: a person may take longer than a client waits for something silent.
 pub(super) async fn ask(
     peer: &Peer<RoleServer>,
     client: &Client,
     questions: &Questions,
-) -> Result<BTreeMap<String, Value>, ErrorData> {
+    token: Option<&ProgressToken>,
+    done: &mut f64,
+) -> Result<Answers, ErrorData> {
+    let mut asking = std::pin::pin!(ask_all(peer, client, questions));
+    let mut beat = beats();
+    loop {
+        tokio::select! {
+            answers = asking.as_mut() => return answers,
+            _ = beat.tick() => {}
+        }
+        *done += 1.0;
+        let message = "waiting for the person".to_owned();
+        let alive = Sound::Step { done: *done, of: None, message };
+        if let Some(told) = token.and_then(|token| progress(token, alive)) {
+            // A client that cannot be told has gone, which it is cancelled for.
+            let _ = peer.notify_progress(told).await;
+        }
+    }
+}
+
+async fn ask_all(
+    peer: &Peer<RoleServer>,
+    client: &Client,
+    questions: &Questions,
+) -> Result<Answers, ErrorData> {
     askable(client, questions)?;
     let mut answers = BTreeMap::new();
     for (key, request) in wire::requests(&questions.asked)? {
-        let answer = tokio::time::timeout(ANSWERED_WITHIN, ask_one(peer, request)).await.map_err(|_| {
-            ErrorData::internal_error(
-                "nobody answered within ten minutes; call again to be asked again",
-                None,
-            )
-        })?;
+        let Ok(answer) = tokio::time::timeout(ANSWERED_WITHIN, ask_one(peer, request)).await else {
+            return Ok(None);
+        };
         answers.insert(key, answer?);
     }
-    Ok(answers)
+    Ok(Some(answers))
 }
 
 #[expect(deprecated, reason = "the older revision has them")]

@@ -63,6 +63,21 @@ async fn nesting_is_bounded_and_brackets_in_texts_do_not_count() {
 }
 
 #[tokio::test]
+async fn values_are_counted_before_a_parser_has_them_and_commas_in_texts_do_not_count() {
+    let face = Face::new();
+    let agent = face.agent("worker", Role::Worker);
+    let told = |answer: &Value| answer["error"]["message"].as_str().unwrap_or_default().to_owned();
+    // It has no end, of which a parser would complain.
+    let many = format!("{{\"t\":[{}", "0,".repeat(300_000));
+    let (status, answer) = face.raw(request(&agent, &[("host", "localhost")], many)).await;
+    assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32600)));
+    assert!(told(&answer).contains("200000 values"), "{answer}");
+    let text = format!("{{\"t\":\"{}\"}}", ",".repeat(300_000));
+    let (_, answer) = face.raw(request(&agent, &[("host", "localhost")], text)).await;
+    assert!(!told(&answer).contains("values"), "{answer}");
+}
+
+#[tokio::test]
 async fn the_token_of_an_ended_run_opens_nothing() {
     let face = Face::new();
     let (instance, agent) = face.run("worker").await;

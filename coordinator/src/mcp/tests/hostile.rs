@@ -6,6 +6,7 @@ use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as Runs, TestRunner};
 
+use super::waits::calling;
 use super::*;
 use crate::mcp::Gate;
 use crate::mcp::quota::Limits;
@@ -161,4 +162,75 @@ async fn whatever_a_tool_is_called_with_it_answers() {
     let after = face.facts(&worker, "my-agent-info", json!({})).await;
     assert_eq!(after["yourAgentId"], json!(worker.id));
     face.facts(&lead, "send-task", json!({ "task": "Count them once more", "agentId": worker.id })).await;
+}
+
+/// To rmcp they are requests of methods that it does not know.
+#[tokio::test]
+async fn parameters_that_do_not_fit_are_said_to_be_wrong_and_not_their_methods() {
+    let face = Face::new();
+    let worker = face.agent("worker", Role::Worker);
+    let session = sessions::open(&face.router, &worker).await;
+    let in_session = async |method: &str, params: &Value| {
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        let request = calling(&worker, Some(&session), "", json!({}));
+        face.raw(request.map(|_| Body::from(body.to_string()))).await
+    };
+    let with = |arguments: Value| json!({ "name": "get-swarm", "arguments": arguments });
+    let reference = json!({ "type": "ref/prompt", "name": "lead" });
+    for (method, params, says) in [
+        ("tools/call", with(json!([])), "arguments must be an object"),
+        ("tools/call", with(json!("{}")), "arguments must be an object"),
+        ("tools/call", with(json!(5)), "arguments must be an object"),
+        ("tools/call", json!({ "arguments": {} }), "name is missing"),
+        ("tools/call", json!({ "name": 5 }), "name must be a text"),
+        ("prompts/get", json!({}), "name is missing"),
+        ("prompts/get", json!({ "name": "worker", "arguments": [] }), "arguments must be an object"),
+        ("resources/read", json!({}), "uri is missing"),
+        ("completion/complete", json!({ "ref": reference }), "argument is missing"),
+        ("completion/complete", json!({ "ref": reference, "argument": {} }), "form of its schema"),
+        ("tasks/get", json!({}), "taskId is missing"),
+        ("tasks/cancel", json!({ "taskId": [] }), "taskId must be a text"),
+        ("tasks/update", json!({ "taskId": "question:1" }), "inputResponses is missing"),
+    ] {
+        let alone = face.send("/mcp", &worker.token, method, params.clone()).await;
+        for (status, answer) in [alone, in_session(method, &params).await] {
+            let told = (status, &answer["error"]["code"]);
+            assert_eq!(told, (StatusCode::OK, &json!(-32602)), "{method} {params}: {answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains(says), "{params}: {answer}");
+        }
+    }
+    for (method, params) in
+        [("resources/subscribe", json!({})), ("resources/unsubscribe", json!({ "uri": 5 }))]
+    {
+        let (_, answer) = in_session(method, &params).await;
+        assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
+    }
+    let (status, answer) = face.send("/mcp", &worker.token, "subscriptions/listen", json!({})).await;
+    assert_eq!((status, &answer["error"]["code"]), (StatusCode::OK, &json!(-32602)), "{answer}");
+    let (status, answer) = face.send("/mcp", &worker.token, "tools/sell", json!({})).await;
+    assert_eq!((status, &answer["error"]["code"]), (StatusCode::NOT_FOUND, &json!(-32601)), "{answer}");
+}
+
+/// What rmcp would say of these is that their body has the wrong media type, or that they name no session.
+#[tokio::test]
+async fn parameters_that_no_method_has_are_refused_as_such() {
+    let face = Face::new();
+    let worker = face.agent("worker", Role::Worker);
+    let session = sessions::open(&face.router, &worker).await;
+    let beginning = json!({ "protocolVersion": "2025-11-25", "capabilities": {} });
+    for (method, params, says) in [
+        ("tools/list", json!([]), "params must be an object"),
+        ("tools/call", json!("get-swarm"), "params must be an object"),
+        ("initialize", Value::Null, "protocolVersion is missing"),
+        ("initialize", beginning, "clientInfo is missing"),
+    ] {
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        for session in [None, Some(session.as_str())] {
+            let request = calling(&worker, session, "", json!({}));
+            let (status, answer) = face.raw(request.map(|_| Body::from(body.to_string()))).await;
+            let told = (status, &answer["id"], &answer["error"]["code"]);
+            assert_eq!(told, (StatusCode::BAD_REQUEST, &json!(7), &json!(-32602)), "{method}: {answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains(says), "{method}: {answer}");
+        }
+    }
 }

@@ -56,6 +56,32 @@ async fn what_a_profile_said_before_is_kept() {
 }
 
 #[tokio::test]
+async fn who_forgot_to_join_as_the_lead_does_what_the_refusal_says() {
+    let face = Face::new();
+    let (lead, other) = (face.agent("lead", Role::Lead), face.agent("other", Role::Lead));
+    let worker = face.agent("worker", Role::Worker);
+    let said = |told: &Value| told["message"].as_str().unwrap_or_default().to_owned();
+    for (agent, name) in [(&lead, "lead"), (&other, "other"), (&worker, "worker")] {
+        let joined = face.facts(agent, "join-swarm", json!({ "name": name })).await;
+        assert!(said(&joined).contains(&format!("as worker `{name}`")), "{joined}");
+    }
+    let epic = json!({ "name": "Harvest", "goal": "all of it is in" });
+    let refused = face.call(&lead, "create-epic", epic.clone()).await["structuredContent"].clone();
+    assert_eq!(refused["code"], "forbidden");
+    assert!(said(&refused).contains("call join-swarm with lead: true"), "{refused}");
+
+    let joined = face.facts(&lead, "join-swarm", json!({ "name": "lead", "lead": true })).await;
+    assert!(said(&joined).contains("as its lead `lead`"), "{joined}");
+    let info = face.facts(&lead, "my-agent-info", json!({})).await;
+    assert!(info["yourAgentInfo"]["isLead"] == true && said(&info).contains("the lead of swarm"), "{info}");
+    face.facts(&lead, "create-epic", epic).await;
+    for (agent, name, code) in [(&other, "other", "lead_exists"), (&worker, "worker", "forbidden")] {
+        let refused = face.call(agent, "join-swarm", json!({ "name": name, "lead": true })).await;
+        assert_eq!(refused["structuredContent"]["code"], code, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn the_swarm_knows_what_its_members_keep_running() {
     let (face, lead, worker) = swarm().await;
     let site = json!({ "script": "serve.js", "env": { "PORT": 3000 }, "metadata": { "label": "site" } });

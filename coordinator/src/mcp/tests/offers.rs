@@ -43,6 +43,31 @@ async fn a_prompt_is_for_its_role() {
 }
 
 #[tokio::test]
+async fn who_cannot_do_its_task_does_what_the_prompt_says() {
+    let (face, lead, worker) = swarm().await;
+    let wanted = json!({ "name": "worker", "arguments": {} });
+    let (_, written) = face.send("/mcp", &worker.token, "prompts/get", wanted).await;
+    let prompt = written["result"]["messages"][0]["content"]["text"].as_str().unwrap();
+    assert!(prompt.contains("task-action `release`") && prompt.contains("end it as `failed`"), "{prompt}");
+    let given = async || {
+        let task = json!({ "task": "fetch the moon", "agentId": worker.id, "allowDuplicate": true });
+        face.facts(&lead, "send-task", task).await;
+        face.facts(&worker, "poll-task", json!({})).await["task"]["id"].clone()
+    };
+
+    let task = given().await;
+    let reject = json!({ "action": "reject", "taskId": task, "reason": "too far" });
+    let refused = face.call(&worker, "task-action", reject).await["structuredContent"].clone();
+    let advice = refused["message"].as_str().unwrap_or_default();
+    assert_eq!(refused["code"], "wrong_state");
+    assert!(advice.contains("task-action `release`") && advice.contains("as failed"), "{advice}");
+    let release = json!({ "action": "release", "taskId": task });
+    assert_eq!(face.facts(&worker, "task-action", release).await["task"]["status"], "unassigned");
+    let failed = json!({ "taskId": given().await, "status": "failed", "failureReason": "too far" });
+    assert_eq!(face.facts(&worker, "store-progress", failed).await["task"]["status"], "failed");
+}
+
+#[tokio::test]
 async fn ids_and_names_are_completed_as_far_as_the_asker_may_see() {
     let (face, lead, worker) = swarm().await;
     let sent = face.facts(&lead, "send-task", json!({ "task": "fly" })).await;

@@ -335,3 +335,52 @@ async fn what_is_said_about_a_task_comes_with_the_next_result_of_its_agent_once(
     let logged = details["logs"].to_string();
     assert!(logged.contains("steered") && logged.contains("steering_taken"), "{logged}");
 }
+
+/// Such as a dashboard with a second token of the worker. What is said is given once, and is for the agent.
+#[tokio::test]
+async fn what_is_said_about_a_task_is_not_taken_by_who_may_only_read() {
+    let scene = Scene::new().await;
+    let (face, worker, lead) = (&scene.face, scene.of("worker"), scene.of("lead"));
+    let task = scene.task(json!({ "agentId": "worker" })).await;
+    face.facts(worker, "poll-task", json!({})).await;
+    face.facts(lead, "task_steer", json!({ "task_id": task, "message": "in English, please" })).await;
+    let left_to_read = face.narrowed("worker", Role::Worker, "swarm:read");
+    let readonly = face.agent_with("worker", Role::Worker, Some("core/readonly"));
+    for (onlooker, address) in [
+        (&left_to_read, "/mcp"),
+        (&readonly, "/mcp"),
+        (worker, "/mcp/readonly"),
+        (&left_to_read, "/mcp/full"),
+    ] {
+        let seen = face.call_at(address, onlooker, "get-swarm", json!({})).await;
+        assert_eq!((&seen["isError"], onlooker.id), (&json!(false), worker.id), "{seen}");
+        assert!(seen["structuredContent"].get("steering").is_none(), "{address}: {seen}");
+    }
+    let told = face.facts(worker, "get-swarm", json!({})).await;
+    assert_eq!(told["steering"][0]["content"], "in English, please", "{told}");
+}
+
+/// A dashboard goes on looking when the agent has died, and would keep its task for ever.
+#[tokio::test]
+async fn a_look_of_who_may_only_read_is_no_sign_of_life() {
+    let scene = Scene::new().await;
+    let (face, worker, lead) = (&scene.face, scene.of("worker"), scene.of("lead"));
+    let left_to_read = face.narrowed("worker", Role::Worker, "swarm:read");
+    let task = scene.task(json!({ "agentId": "worker" })).await;
+    face.facts(worker, "poll-task", json!({})).await;
+    let agent = vec![(worker, "/mcp")];
+    let onlookers = vec![(&left_to_read, "/mcp"), (worker, "/mcp/readonly")];
+    for (lookers, is_kept) in [(agent, true), (onlookers, false)] {
+        for _ in 0..3 {
+            tokio::time::pause();
+            tokio::time::sleep(limits::TASK_LEASE_AGENT / 2).await;
+            tokio::time::resume();
+            for &(looker, address) in &lookers {
+                let seen = face.call_at(address, looker, "get-tasks", json!({})).await;
+                assert_eq!(seen["isError"], false, "{seen}");
+            }
+        }
+        let shown = face.facts(lead, "get-task-details", json!({ "taskId": task })).await;
+        assert_eq!(shown["task"]["status"] == "in_progress", is_kept, "{shown}");
+    }
+}

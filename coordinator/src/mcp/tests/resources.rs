@@ -56,6 +56,20 @@ async fn a_resource_shows_what_its_reader_may_see() {
 }
 
 #[tokio::test]
+async fn the_resource_of_long_tasks_shows_the_beginning_of_each() {
+    let (face, lead, worker) = swarm().await;
+    for number in 0..3 {
+        let text = format!("{number} {}", "long ".repeat(12_000));
+        face.facts(&lead, "task-action", json!({ "action": "create", "task": text })).await;
+    }
+    let list = face.read(&worker, "skein://tasks").await.unwrap();
+    assert!(list.to_string().len() < 64 * 1024 && list["warning"].is_string(), "{list}");
+    let uri = format!("skein://tasks/{}", list["tasks"][2]["id"].as_str().unwrap());
+    let whole = face.read(&worker, &uri).await.unwrap();
+    assert_eq!(whole["task"]["task"].as_str().map(str::len), Some(60_002));
+}
+
+#[tokio::test]
 async fn epics_and_runs_have_addresses_and_their_readers() {
     let (face, lead, worker) = swarm().await;
     let epic = face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;

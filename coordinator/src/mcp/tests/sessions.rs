@@ -210,6 +210,82 @@ async fn a_call_that_says_nothing_for_long_is_not_cut_off() {
     assert!(result["result"]["content"][0]["text"].as_str().unwrap().contains("anna"), "{result}");
 }
 
+/// A question to the person in front of a session's client, which listens to progress: the session, the stream of the
+/// answer, and the question's id.
+async fn asking(face: &Face, agent: &Agent) -> (String, Body, Value) {
+    let session = open_able(&face.router, agent, json!({ "elicitation": {} })).await;
+    let mut asked = call("ask_human", json!({ "question": "Where to?", "open_s": 3600 }));
+    asked["params"]["_meta"] = json!({ "progressToken": "mine" });
+    let asked = in_session("POST", agent, &session, "2025-11-25", Body::from(asked.to_string()));
+    let mut answer = face.router.clone().oneshot(asked).await.unwrap().into_body();
+    loop {
+        let told = next(&mut answer).await;
+        if told["method"] == "elicitation/create" {
+            return (session, answer, told["id"].clone());
+        }
+    }
+}
+
+/// What is heard of a call until its result, and that.
+async fn heard(answer: &mut Body) -> (Vec<Value>, Value) {
+    let mut told = Vec::new();
+    loop {
+        let message = next(answer).await;
+        if message["id"] == 2 {
+            return (told, message);
+        }
+        assert_eq!(message["method"], "notifications/progress", "{message}");
+        told.push(message["params"].clone());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_hears_that_its_person_is_waited_for() {
+    let (face, _, worker) = swarm().await;
+    let (session, mut answer, question) = asking(&face, &worker).await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let form = json!({ "action": "accept", "content": { "answer": "home" } });
+    let said = json!({ "jsonrpc": "2.0", "id": question, "result": form });
+    send(&face.router, &worker, Some(&session), said).await;
+    let (told, result) = heard(&mut answer).await;
+    assert_eq!(result["result"]["structuredContent"]["answer"], "home", "{result}");
+    let waits = told.iter().filter(|told| told["message"] == "waiting for the person");
+    assert!(waits.count() >= 2, "{told:?}");
+    let done = told.iter().map(|told| told["progress"].as_f64().unwrap()).collect::<Vec<_>>();
+    assert!(done.is_sorted_by(|one, next| one < next), "{done:?}");
+}
+
+/// As the question of a client that cannot ask is.
+#[tokio::test(start_paused = true)]
+async fn what_the_person_does_not_answer_in_time_is_filed() {
+    let (face, lead, worker) = swarm().await;
+    let (_session, mut answer, _) = asking(&face, &worker).await;
+    let (_, result) = heard(&mut answer).await;
+    let asked = &result["result"]["structuredContent"];
+    assert_eq!(asked["outcome"], "asked", "{result}");
+    let open = face.facts(&lead, "list_questions", json!({ "format": "rows" })).await;
+    assert_eq!(open["questions"][0]["id"], asked["question_id"], "{open}");
+}
+
+#[tokio::test]
+async fn nobody_is_asked_in_the_name_of_a_task_of_another() {
+    let (face, lead, worker) = swarm().await;
+    let others = face.facts(&lead, "send-task", json!({ "task": "fly" })).await["task"]["id"].clone();
+    for (task, code) in [(others, "forbidden"), (json!(Uuid::nil()), "not_found")] {
+        let mut refused = Vec::new();
+        for abilities in [json!({}), json!({ "elicitation": {} })] {
+            let session = open_able(&face.router, &worker, abilities).await;
+            let ask = call("ask_human", json!({ "question": "Where to?", "task_id": task }));
+            let answer = send(&face.router, &worker, Some(&session), ask);
+            let answer = tokio::time::timeout(Duration::from_secs(30), answer).await.expect("it is asked");
+            let refusal = answer.2["result"]["structuredContent"].clone();
+            assert_eq!(refusal["code"], code, "{refusal}");
+            refused.push(refusal["message"].clone());
+        }
+        assert_eq!(refused[0], refused[1]);
+    }
+}
+
 /// In a session nobody is told of the list of resources, and it is not said that they would be.
 #[tokio::test]
 async fn what_is_not_told_in_sessions_is_not_promised_there() {

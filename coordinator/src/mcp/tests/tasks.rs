@@ -44,6 +44,35 @@ async fn lists_are_ordered_and_filtered_before_they_are_cut() {
 }
 
 #[tokio::test]
+async fn a_list_of_long_tasks_shows_the_beginning_of_each() {
+    let (face, lead, worker) = swarm().await;
+    let make = async |number: u32| {
+        let text = format!("{number} {}", "long ".repeat(12_000));
+        let task = json!({ "action": "create", "task": text });
+        face.facts(&lead, "task-action", task).await["task"]["id"].clone()
+    };
+    let length = |text: &Value| text.as_str().unwrap_or_default().len();
+    let first = make(0).await;
+    let one = face.facts(&worker, "get-tasks", json!({})).await;
+    assert_eq!((length(&one["tasks"][0]["task"]), &one["warning"]), (60_002, &Value::Null));
+
+    for number in 1..10 {
+        make(number).await;
+    }
+    face.facts(&worker, "task-action", json!({ "action": "claim", "taskId": first })).await;
+    let report = json!({ "taskId": first, "progress": "further ".repeat(9000) });
+    face.facts(&worker, "store-progress", report).await;
+    let answer = face.call(&worker, "get-tasks", json!({})).await;
+    let ten = &answer["structuredContent"];
+    assert_eq!(ten["tasks"].as_array().unwrap().len(), 10);
+    assert!(ten.to_string().len() < 64 * 1024, "{} bytes", ten.to_string().len());
+    let told = [&ten["warning"], &answer["content"][0]["text"]].map(|told| told.as_str().unwrap_or_default());
+    assert!(told.iter().all(|told| told.contains("get-task-details shows one task whole")), "{told:?}");
+    let whole = face.facts(&worker, "get-task-details", json!({ "taskId": first })).await;
+    assert_eq!((length(&whole["task"]["task"]), length(&whole["task"]["progress"])), (60_002, 72_000));
+}
+
+#[tokio::test]
 async fn a_task_is_ready_though_what_it_waited_for_is_no_longer_kept() {
     let (face, lead, worker) = swarm().await;
     let make = async |text: &str, depends: Value| {

@@ -211,6 +211,47 @@ async fn a_wait_in_a_session_ends_with_its_connection() {
     face.until_awaited(|topics| topics == 0).await;
 }
 
+/// What a client gets that takes a stream of its session up again after an event.
+async fn resumed(face: &Face, agent: &Agent, session: &str, after: &str) -> Value {
+    let (mut parts, _) = calling(agent, Some(session), "", json!({})).into_parts();
+    parts.method = http::Method::GET;
+    parts.headers.insert("last-event-id", after.parse().unwrap());
+    face.raw(Request::from_parts(parts, Body::empty())).await.1
+}
+
+/// The ids of the events in a stream's text.
+fn event_ids(text: &str) -> Vec<&str> {
+    text.lines().filter_map(|line| line.strip_prefix("id: ")).collect()
+}
+
+/// A call ends with its connection, and its client asks for the answer all the same.
+#[tokio::test]
+async fn who_takes_up_a_call_whose_connection_broke_is_told_that_it_has_no_answer() {
+    let (face, _, worker) = swarm().await;
+    let session = sessions::open(&face.router, &worker).await;
+    let send = async |tool: &str| {
+        let request = calling(&worker, Some(&session), tool, json!({}));
+        face.router.clone().oneshot(request).await.unwrap().into_body()
+    };
+    let mut answer = send("wait").await;
+    let begun = frame(&mut answer).await;
+    face.until_awaited(|topics| topics > 0).await;
+    drop(answer);
+    face.until_awaited(|topics| topics == 0).await;
+    let told = resumed(&face, &worker, &session, event_ids(&begun)[0]).await;
+    assert_eq!((&told["id"], &told["error"]["code"]), (&json!(7), &json!(-32603)), "{told}");
+    let says = told["error"]["message"].as_str().unwrap();
+    assert!(says.contains("before `wait` had answered") && says.contains("idempotency_key"), "{says}");
+
+    // An answer may be lost on its way as well; who has it is told nothing more.
+    let whole = send("get-swarm").await.collect().await.unwrap().to_bytes();
+    let whole = String::from_utf8(whole.to_vec()).unwrap();
+    let ids = event_ids(&whole);
+    let lost = resumed(&face, &worker, &session, ids[0]).await;
+    assert_eq!((&lost["id"], &lost["error"]["code"]), (&json!(7), &json!(-32603)), "{lost}");
+    assert_eq!(resumed(&face, &worker, &session, ids[1]).await, Value::Null);
+}
+
 #[tokio::test]
 async fn waits_are_bounded_for_each_instance() {
     let limits = Limits { waits_per_instance: 1, ..Limits::default() };

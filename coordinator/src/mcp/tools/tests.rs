@@ -308,6 +308,18 @@ fn words_find_what_is_meant() {
     assert!(missed.len() * 20 <= asked, "{} of {asked} missed:\n{}", missed.len(), missed.join("\n"));
 }
 
+/// The tools of Agent Swarm for these have other names, under which agents have not looked for them.
+#[test]
+fn a_task_to_delete_and_a_subtask_to_make_find_their_tools() {
+    let catalogue = catalogue().unwrap();
+    for (query, wanted) in
+        [("delete a task", "cancel-task"), ("make a subtask", "send-task"), ("subtask", "send-task")]
+    {
+        let found: Vec<_> = finder::search(&catalogue, query, 5, |_| true).iter().map(|t| t.name).collect();
+        assert!(found.contains(&wanted), "{query}: {found:?}");
+    }
+}
+
 /// A slip of the finger finds what was meant.
 #[test]
 fn misspelt_words_find_what_is_meant() {

@@ -19,8 +19,8 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
-    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
+    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use faults::{Fault, Faults, Gate};
 pub use state::State;
@@ -305,8 +305,9 @@ impl Store for Memory {
         self.write(self.fence, |state| Ok(state.trim(&plan)))
     }
 
-    async fn backup(&self, _path: &Path) -> Result<(), StoreError> {
-        Err(StoreError("the store in memory has no file to copy; use the sqlite store".to_owned()))
+    async fn backup(&self, _path: &Path) -> Result<(), CopyError> {
+        let way = "the store in memory has no file to copy; use the sqlite store";
+        Err(CopyError::AnotherWay(way.to_owned()))
     }
 }
 

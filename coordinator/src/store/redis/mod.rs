@@ -44,13 +44,14 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
-    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
+    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use alone::Lost;
 use batch::Prepared;
 use connection::Connection;
 use door::Door;
+pub use door::check_url;
 use extent::Extent;
 pub use generation::Generation;
 use generation::{REPLACED, Reliance};
@@ -447,8 +448,8 @@ impl Store for Redis {
         marked.map_err(|StoreError(problem)| CommitError::Failed(problem))
     }
 
-    async fn backup(&self, _path: &Path) -> Result<(), StoreError> {
-        Err(StoreError(
+    async fn backup(&self, _path: &Path) -> Result<(), CopyError> {
+        Err(CopyError::AnotherWay(
             "a store in Redis is copied by Redis: run BGSAVE there and keep its dump file".to_owned(),
         ))
     }

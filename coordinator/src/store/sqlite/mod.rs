@@ -16,6 +16,7 @@ mod journal;
 mod migrate;
 pub(crate) mod number;
 mod reader;
+mod standstill;
 mod trim;
 mod writer;
 
@@ -33,8 +34,8 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
-    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
+    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use crate::alarms::{Alarms, Kind};
 use apply::Prepared;
@@ -101,9 +102,11 @@ impl Sqlite {
         Ok(Self { path: path.to_owned(), fence, readers, writer, ahead, alarms: None })
     }
 
-    /// Serves a node: a document that cannot be read is an alarm there, and is left out of lists.
+    /// Serves a node: a document that cannot be read is an alarm there, and is left out of lists; a journal that
+    /// cannot be folded is an alarm too.
     #[must_use]
     pub fn serving(self, alarms: Alarms) -> Self {
+        self.writer.serve(alarms.clone());
         Self { alarms: Some(alarms), ..self }
     }
 
@@ -356,10 +359,11 @@ impl Store for Sqlite {
         self.writer.write(self.fence, Work::Import(under_way)).await
     }
 
-    async fn backup(&self, path: &Path) -> Result<(), StoreError> {
+    async fn backup(&self, path: &Path) -> Result<(), CopyError> {
         let (source, target) = (self.path.clone(), path.to_owned());
         let copied = tokio::task::spawn_blocking(move || copy(&source, &target)).await;
-        copied.map_err(|_| StoreError("the process is shutting down".to_owned()))?.map_err(StoreError)
+        let ending = |_| CopyError::Failed("the process is shutting down".to_owned());
+        copied.map_err(ending)?.map_err(CopyError::Failed)
     }
 }
 

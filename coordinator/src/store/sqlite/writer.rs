@@ -18,7 +18,9 @@ use super::fold;
 use super::journal::{Part, Table, Waiting};
 use super::migrate;
 use super::number::signed;
+use super::standstill::{Serving, Standstill};
 use super::trim::{self, Passed, Step};
+use crate::alarms::Alarms;
 use crate::store::{Chunk, CommitError, Fence, Receipt, TrimPlan, Version};
 
 /// Greatest group: requests, and bytes that they write.
@@ -72,6 +74,7 @@ pub(super) struct Writer {
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
     waiting: Arc<Mutex<Waiting>>,
+    serving: Serving,
 }
 
 impl Writer {
@@ -79,6 +82,7 @@ impl Writer {
     pub(super) fn start(connection: Connection, checkpoints: Checkpoints, fence: Fence) -> io::Result<Self> {
         let (requests, queue) = mpsc::unbounded_channel();
         let waiting = Arc::<Mutex<Waiting>>::default();
+        let serving = Serving::default();
         let pen = Pen {
             connection,
             checkpoints,
@@ -87,9 +91,15 @@ impl Writer {
             unfolded: Vec::new(),
             table: Table::default(),
             passed: Passed::default(),
+            standstill: Standstill::none(Arc::clone(&serving)),
         };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || pen.run(queue))?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), waiting })
+        Ok(Self { requests: Some(requests), thread: Some(thread), waiting, serving })
+    }
+
+    /// Says where alarms go; the first word counts.
+    pub(super) fn serve(&self, alarms: Alarms) {
+        let _ = self.serving.set(alarms);
     }
 
     /// Looks into what is committed and waits to be folded.
@@ -170,6 +180,7 @@ struct Pen {
     table: Table,
     /// How far trims have come.
     passed: Passed,
+    standstill: Standstill,
 }
 
 impl Pen {
@@ -211,8 +222,11 @@ impl Pen {
             return;
         }
         if !self.unfolded.is_empty() {
-            // It grew faster than the old half was folded: long texts.
-            return self.fold_or_warn();
+            // It grew faster than the old half was folded: long texts, or one that cannot be.
+            if self.standstill.lets_try() {
+                self.fold_or_warn();
+            }
+            return;
         }
         let unfolded: Vec<Part> = self.waiting().young.parts().collect();
         let mut waiting = self.waiting();
@@ -268,13 +282,21 @@ impl Pen {
             self.nothing_waits();
             return Err(CommitError::Fenced(stored.epoch));
         }
-        fold::whole(&self.connection, &all).inspect_err(|_| roll_back(&self.connection)).map_err(failed)?;
+        fold::whole(&self.connection, &all).map_err(|error| self.not_folded(error))?;
         commit(&self.connection)?;
         self.nothing_waits();
         Ok(())
     }
 
+    /// Takes back what was written.
+    fn not_folded(&mut self, error: rusqlite::Error) -> CommitError {
+        roll_back(&self.connection);
+        self.standstill.goes_on(&error);
+        failed(error)
+    }
+
     fn nothing_waits(&mut self) {
+        self.standstill.ends();
         self.unfolded.clear();
         *self.waiting() = Waiting::default();
     }
@@ -293,9 +315,11 @@ impl Pen {
         if group.is_empty() {
             return;
         }
-        let outcomes = match self.together(&group, true) {
+        let fold = !self.unfolded.is_empty() && self.standstill.lets_try();
+        let outcomes = match self.together(&group, fold) {
             Ok(outcomes) => outcomes,
-            Err(problem) if group.len() == 1 => vec![Err(problem)],
+            // Else it may be the fault of what was folded with it.
+            Err(problem) if group.len() == 1 && !fold => vec![Err(problem)],
             Err(_) => group.iter().map(|request| self.alone(request)).collect(),
         };
         for (request, outcome) in group.into_iter().zip(outcomes) {
@@ -326,9 +350,8 @@ impl Pen {
             });
         }
         let mut left = self.unfolded.len();
-        if fold && left > 0 && stored == self.fence {
-            left =
-                self.fold_some(group.parts()).inspect_err(|_| roll_back(&self.connection)).map_err(failed)?;
+        if fold && stored == self.fence {
+            left = self.fold_some(group.parts()).map_err(|error| self.not_folded(error))?;
         }
         match commit(&self.connection) {
             Ok(()) => {
@@ -338,6 +361,9 @@ impl Pen {
                     waiting.old = Arc::default();
                 }
                 drop(waiting);
+                if left < self.unfolded.len() {
+                    self.standstill.ends();
+                }
                 self.unfolded.truncate(left);
             }
             Err(unknown) => {

@@ -154,7 +154,7 @@ impl Draft<'_> {
         self.push(Event::CallRuns { call, instance: waiter.clone() });
         self.end(&queued_run, killed("a waiting instance took the call"));
         // Nobody has got ready for the wait yet, so nobody is told that it is over.
-        self.push(Event::WaitEnded { wait, outcome: Outcome::Triggered { payload: event } });
+        self.push(Event::WaitEnded { wait, outcome: Outcome::Triggered { payload: event, receipt: None } });
         let at = self.now();
         self.push(Event::Resumed { instance: waiter.clone(), token: None, at });
     }
@@ -238,7 +238,7 @@ impl Draft<'_> {
             |other: &&crate::agent::WaitRecord| other.id == wait || (other.broadcast && other.takes(&event));
         let waits: Vec<Uuid> = self.agent.waits.values().filter(heard).map(|wait| wait.id).collect();
         for wait in waits {
-            self.finish_wait(wait, Outcome::Triggered { payload: event.clone() });
+            self.finish_wait(wait, Outcome::Triggered { payload: event.clone(), receipt: None });
         }
     }
 

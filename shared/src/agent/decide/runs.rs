@@ -218,6 +218,7 @@ impl Draft<'_> {
             return self.end(id, exit);
         }
         self.cancel_wait_of(id);
+        self.give_back_unheard(id);
         self.send(instance.bid.and_then(|bid| effects::withdraw(&instance, bid)));
         let token = self.next_token(&instance);
         let grace = self.agent.terms_of(&instance).grace_ms;
@@ -243,6 +244,7 @@ impl Draft<'_> {
             self.end_call(call, result);
         }
         self.cancel_wait_of(id);
+        self.give_back_unheard(id);
         self.send(instance.bid.and_then(|bid| effects::withdraw(&instance, bid)));
         if instance.runner.is_some() {
             let token = self.next_token(&instance);

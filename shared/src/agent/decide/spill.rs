@@ -79,7 +79,7 @@ impl Draft<'_> {
         let outcome = self.wait_of(id).and_then(|wait| wait.outcome.clone());
         let mut input = json!({ "type": "resumed" });
         match outcome {
-            Some(Outcome::Triggered { payload }) => {
+            Some(Outcome::Triggered { payload, .. }) => {
                 input["outcome"] = json!("triggered");
                 input["payload"] = json!(payload);
             }

@@ -57,10 +57,15 @@ impl Draft<'_> {
         Some(())
     }
 
-    /// Whether an instance, which its document holds with what it was given and has returned, can be written once more.
+    /// Whether an instance, which its document holds with what it was given and has returned, can be written once more,
+    /// beside an event that it gives back.
     fn has_room(&self, slice: &mut Slice, id: &InstanceId) -> Option<()> {
         let texts = self.agent.instances.get(id).map_or(0, json::length);
-        slice.takes(texts).then_some(())
+        slice.takes(texts + self.unheard_length(id)).then_some(())
+    }
+
+    fn unheard_length(&self, id: &InstanceId) -> usize {
+        self.unheard(id).map_or(0, |(_, _, event)| json::length(event))
     }
 
     /// What they hold in the swarm stays: of a life that shows there alone nothing is known here.
@@ -71,7 +76,8 @@ impl Draft<'_> {
             return Some(());
         }
         for instance in silent {
-            slice.takes(0).then_some(())?;
+            slice.takes(self.unheard_length(&instance)).then_some(())?;
+            self.give_back_unheard(&instance);
             self.push(Event::Forgotten { instance });
         }
         self.drop_unserved();

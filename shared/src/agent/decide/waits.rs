@@ -133,14 +133,15 @@ impl Draft<'_> {
             self.push(Event::WaitUnread { wait });
         } else if let Some(payload) = event.filter(|_| is_next).cloned() {
             self.cancel_wait_of(id);
-            self.finish_wait(wait, Outcome::Triggered { payload });
+            self.finish_wait(wait, Outcome::Triggered { payload, receipt: None });
         }
         Reply::Done
     }
 
     pub(super) fn trigger(&mut self, wait: Uuid, receipt: Uuid, payload: &Envelope) -> Reply {
         if self.agent.waits.get(&wait).is_some_and(WaitRecord::is_open) {
-            self.finish_wait(wait, Outcome::Triggered { payload: payload.clone() });
+            let (payload, receipt) = (payload.clone(), Some(receipt));
+            self.finish_wait(wait, Outcome::Triggered { payload, receipt });
         } else {
             let effect = self.agent.unclaimed(receipt, wait, payload);
             self.send([effect]);
@@ -166,7 +167,7 @@ impl Draft<'_> {
         };
         self.cancel_wait_of(&record.instance);
         self.push(Event::Recalled { instance: record.instance, receipt: *receipt });
-        self.finish_wait(wait, Outcome::Triggered { payload: payload.clone() });
+        self.finish_wait(wait, Outcome::Triggered { payload: payload.clone(), receipt: None });
         Reply::Done
     }
 
@@ -202,6 +203,25 @@ impl Draft<'_> {
         let open = self.wait_of(id).filter(|wait| wait.is_open() && wait.is_webhook());
         let effect = open.map(|wait| self.agent.cancel_wait(wait.id));
         self.send(effect);
+    }
+
+    /// Gives back the event that has woken an instance which ends before it hears of it: nobody else has it. The wait
+    /// goes with the end, so that nothing is given back twice.
+    pub(super) fn give_back_unheard(&mut self, id: &InstanceId) {
+        let unheard = self.unheard(id);
+        let effect = unheard.map(|(receipt, wait, event)| self.agent.unclaimed(receipt, wait, event));
+        self.send(effect);
+    }
+
+    /// The event of triggers that the instance was woken by and has not heard of, with its receipt and the wait.
+    pub(super) fn unheard(&self, id: &InstanceId) -> Option<(Uuid, Uuid, &Envelope)> {
+        let wait = self.wait_of(id).filter(|wait| !wait.delivered)?;
+        match &wait.outcome {
+            Some(Outcome::Triggered { payload, receipt: Some(receipt) }) => {
+                Some((*receipt, wait.id, payload))
+            }
+            _ => None,
+        }
     }
 
     fn freeze_if_ready(&mut self, wait: Uuid) {

@@ -13,6 +13,7 @@ mod slices;
 mod spill;
 mod standing;
 mod together;
+mod unheard;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,7 +2,7 @@
 
 use super::super::Event;
 use super::*;
-use crate::agent::{CallRecord, Input, Item, Returned};
+use crate::agent::{CallRecord, Input, Item, Outcome, Returned};
 use crate::entity::{Changes, Entity};
 use crate::limits;
 
@@ -52,6 +52,29 @@ fn runs_whose_time_is_over_at_once_are_ended_by_as_many_ticks_as_it_takes() {
     assert_eq!(tick_through(&mut world), 2);
     let stopping = world.agent.entity.instances.values().filter(|run| run.state == State::Stopping);
     assert_eq!(stopping.count(), 3);
+}
+
+#[test]
+fn what_many_who_are_forgotten_at_once_give_back_takes_as_many_ticks_as_it_takes() {
+    let mut world = World::undefined();
+    let long = json!({ "type": "webhook", "event": "push", "payload": "x".repeat(9 * 1024 * 1024) });
+    let event: crate::triggers::Envelope = serde_json::from_value(long).unwrap();
+    let hands = [1, 2, 3].map(|number: u128| (number, InstanceId(format!("token-{number}"))));
+    for (number, hand) in &hands {
+        world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+        world.wait(hand, *number, webhook_filter());
+    }
+    let at = world.agent.now;
+    for (number, instance) in hands {
+        let outcome = Outcome::Triggered { payload: event.clone(), receipt: Some(id(900 + number)) };
+        follow(
+            &mut world,
+            &[Event::WaitEnded { wait: id(number), outcome }, Event::Resumed { instance, token: None, at }],
+        );
+    }
+    world.agent.now = at + limits::HAND_MADE;
+    assert_eq!(tick_through(&mut world), 2);
+    assert!(world.agent.entity.instances.is_empty());
 }
 
 /// Calls that were answered just now.

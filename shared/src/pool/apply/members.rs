@@ -27,6 +27,7 @@ impl Pool {
                     member.empty_polls = 0;
                 });
             }
+            Event::TookLead { agent, at } => self.take_lead(*agent, *at, changes),
             Event::CapacitySet { agent, max_tasks, at } => {
                 let active = count(self.active(*agent));
                 self.change_member(*agent, *at, json!({ "maxTasks": max_tasks }), changes, |member| {
@@ -70,6 +71,13 @@ impl Pool {
             "identityMd": profile::identity_md(join), "setupScript": null, "toolsMd": null,
         });
         changes.create(profile_key(join.agent), &json!({}), texts);
+    }
+
+    /// What waits for it is that of a lead by now, so it counts as idle no more.
+    fn take_lead(&mut self, agent: Uuid, at: Timestamp, changes: &mut Changes) {
+        self.lead = Some(agent);
+        self.change_member(agent, at, json!({ "isLead": true }), changes, |member| member.lead = true);
+        self.watch(agent, at);
     }
 
     fn leave(&mut self, agent: Uuid, changes: &mut Changes) {

@@ -27,7 +27,7 @@ const CAPABILITY: usize = 100;
 const PROFILE_TEXT: usize = 65_536;
 
 impl Pool {
-    pub(super) fn decide_join(&self, join: &Join, ctx: &Ctx) -> Answer {
+    pub(super) fn decide_join(&self, join: &Join, ctx: &mut Ctx) -> Answer {
         require_name(&join.name)?;
         require_role(join.role.as_deref())?;
         let max_tasks = join.max_tasks.unwrap_or(1);
@@ -38,11 +38,8 @@ impl Pool {
         self.require_free_name(&join.name)?;
         require_description(join.description.as_deref())?;
         require_capabilities(&join.capabilities)?;
-        if let (true, Some(lead)) = (join.lead, self.lead.and_then(|lead| self.members.get(&lead))) {
-            return Err(Refusal::new(
-                Code::LeadExists,
-                format!("{} leads this swarm already; join without lead", lead.name),
-            ));
+        if join.lead {
+            self.require_no_lead()?;
         }
         let member = Member {
             name: join.name.clone(),
@@ -54,12 +51,16 @@ impl Pool {
             offline: false,
         };
         let view = self.member_view(join.agent, &member);
-        let event = Event::Joined { join: join.clone(), max_tasks, at: ctx.now };
-        Ok(Decision::new(Reply::Joined { member: view, existing: false }, vec![event]))
+        let mut events = vec![Event::Joined { join: join.clone(), max_tasks, at: ctx.now }];
+        if join.lead {
+            events.extend(self.stalled_until_now(join.agent, ctx));
+        }
+        Ok(Decision::new(Reply::Joined { member: view, existing: false }, events))
     }
 
-    /// The same agent again, under the same name: it is welcome, and awake.
-    fn decide_rejoin(&self, join: &Join, member: &Member, ctx: &Ctx) -> Answer {
+    /// The same agent again, under the same name: it is welcome, and awake. Whoever joined as a worker and says now
+    /// that it leads takes the lead's place if that is free.
+    fn decide_rejoin(&self, join: &Join, member: &Member, ctx: &mut Ctx) -> Answer {
         if member.name != join.name {
             return Err(Refusal::new(
                 Code::AlreadyExists,
@@ -69,11 +70,20 @@ impl Pool {
                 ),
             ));
         }
+        let takes_lead = join.lead && !member.lead;
+        if takes_lead {
+            self.require_no_lead()?;
+        }
         let mut view = self.member_view(join.agent, member);
         let mut events = Vec::new();
         if member.offline || member.managed != join.managed || member.empty_polls > 0 {
             events.push(Event::CameBack { agent: join.agent, managed: join.managed, at: ctx.now });
             (view.offline, view.managed, view.empty_polls) = (false, join.managed, 0);
+        }
+        if takes_lead {
+            events.push(Event::TookLead { agent: join.agent, at: ctx.now });
+            events.extend(self.stalled_until_now(join.agent, ctx));
+            view.lead = true;
         }
         Ok(Decision::new(Reply::Joined { member: view, existing: true }, events))
     }
@@ -195,6 +205,14 @@ impl Pool {
         let members = self.names.values().filter_map(|id| Some((id, self.members.get(id)?)));
         let members = members.map(|(id, member)| self.member_view(*id, member)).collect();
         Survey { members, claimable: self.indexes.claimable(), open: self.tasks.len() }
+    }
+
+    fn require_no_lead(&self) -> Result<(), Refusal> {
+        let Some(lead) = self.lead.and_then(|lead| self.members.get(&lead)) else { return Ok(()) };
+        Err(Refusal::new(
+            Code::LeadExists,
+            format!("{} leads this swarm already; join without lead", lead.name),
+        ))
     }
 
     /// A name that somebody is to have from now on. Stored ones may be longer: they were taken before there was a longest.

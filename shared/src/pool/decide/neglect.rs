@@ -25,14 +25,25 @@ impl Pool {
         let due: Vec<(Uuid, Task)> = due.filter_map(|id| Some((id, self.tasks.get(id)?))).collect();
         let mut events: Vec<Event> =
             due.iter().map(|(task, _)| Event::Stalled { task: *task, since: ctx.now }).collect();
-        let others: Vec<&(Uuid, Task)> = due.iter().filter(|(_, task)| task.agent != self.lead).collect();
-        if let Some(lead) = self.lead.filter(|_| !others.is_empty()) {
-            events.push(self.triage(lead, &others, ctx));
-        }
+        events.extend(self.lead.and_then(|lead| self.triage(lead, &due, ctx)));
         events
     }
 
-    fn triage(&self, lead: Uuid, stalled: &[&(Uuid, Task)], ctx: &mut Ctx) -> Event {
+    /// Puts what has stalled before whoever comes to lead, the longest silent first: while nobody led, nobody was told.
+    pub(super) fn stalled_until_now(&self, lead: Uuid, ctx: &mut Ctx) -> Option<Event> {
+        let started = self.indexes.in_progress().filter_map(|id| Some((id, self.tasks.get(id)?)));
+        let mut stalled: Vec<(Uuid, Task)> = started.filter(|(_, task)| task.stalled).collect();
+        stalled.sort_by_key(|(_, task)| task.updated);
+        self.triage(lead, &stalled, ctx)
+    }
+
+    /// None where all of it is the lead's own.
+    fn triage(&self, lead: Uuid, stalled: &[(Uuid, Task)], ctx: &mut Ctx) -> Option<Event> {
+        let stalled: Vec<&(Uuid, Task)> =
+            stalled.iter().filter(|(_, task)| task.agent != Some(lead)).collect();
+        if stalled.is_empty() {
+            return None;
+        }
         let line = |(id, task): &(Uuid, Task)| {
             let name = task.agent.and_then(|agent| self.members.get(&agent));
             let name = name.map_or("an agent", |member| member.name.as_str());
@@ -51,7 +62,7 @@ impl Pool {
         spec.tags = ["heartbeat", "triage", "auto-generated"].map(str::to_owned).to_vec();
         spec.priority = PRIORITY;
         spec.source = Source::System;
-        Event::Created(Box::new(Created {
+        Some(Event::Created(Box::new(Created {
             task: ctx.id(),
             by: None,
             spec,
@@ -62,7 +73,7 @@ impl Pool {
             until: None,
             sketch: None,
             at: ctx.now,
-        }))
+        })))
     }
 
     /// When the task that would be claimed next ought to have been.

@@ -36,10 +36,27 @@ impl Pool {
     }
 
     pub(super) fn decide_reject(&self, agent: Uuid, id: Uuid, reason: &Option<String>, ctx: &Ctx) -> Answer {
-        let task = &self.offer(agent, id, "rejected")?;
+        let offer = self.offer(agent, id, "rejected");
+        let task = &offer.map_err(|refusal| self.instead_of_rejecting(agent, id, refusal))?;
         require_reason(reason.as_deref())?;
         let event = Event::Rejected { task: id, reason: reason.clone(), at: ctx.now };
         Ok(self.changed(id, task, vec![event]))
+    }
+
+    /// Whoever has the task may want to be rid of it, as of an offer, and can be in another way.
+    fn instead_of_rejecting(&self, agent: Uuid, id: Uuid, refusal: Refusal) -> Refusal {
+        let has_it = |task: &Task| {
+            task.agent == Some(agent) && matches!(task.status, Status::Pending | Status::InProgress)
+        };
+        if !self.tasks.get(id).is_some_and(|task| has_it(&task)) {
+            return refusal;
+        }
+        let message = format!(
+            "{}; this one is yours: give it back with task-action `release`, or end it with store-progress as failed \
+             and say why",
+            refusal.message
+        );
+        Refusal { message, ..refusal }
     }
 
     fn offer(&self, agent: Uuid, id: Uuid, doing: &str) -> Result<Task, Refusal> {

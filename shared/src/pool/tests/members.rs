@@ -53,6 +53,27 @@ fn joining_keeps_ids_names_and_the_lead_unique() {
 }
 
 #[test]
+fn a_worker_takes_the_leads_place_while_it_is_free() {
+    let mut swarm = Swarm::new();
+    let leads = || Command::Join(join(ANN, "ann", true));
+    swarm.assigned(ANN);
+    assert_eq!(swarm.refused(leads()), Code::LeadExists);
+    assert_eq!(swarm.member(ANN)["isLead"], false);
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    let joined = swarm.run(leads()).unwrap();
+    assert!(matches!(joined, Reply::Joined { existing: true, member } if member.lead));
+    assert_eq!((swarm.member(ANN)["isLead"].as_bool(), swarm.0.entity.lead()), (Some(true), Some(ANN)));
+    assert_eq!(swarm.0.restored(), swarm.0.entity);
+    let events = swarm.0.events.len();
+    for lead in [true, false] {
+        let again = swarm.run(Command::Join(join(ANN, "ann", lead))).unwrap();
+        assert!(matches!(again, Reply::Joined { existing: true, member } if member.lead));
+    }
+    assert_eq!(swarm.0.events.len(), events, "it led already");
+    assert_eq!(swarm.refused(Command::Join(join(BOB, "bob", true))), Code::LeadExists);
+}
+
+#[test]
 fn leaving_gives_everything_back() {
     let mut swarm = Swarm::new();
     let started = swarm.assigned(ANN);

@@ -68,6 +68,36 @@ fn a_task_that_stalls_is_put_before_the_lead_once() {
 }
 
 #[test]
+fn what_stalls_while_nobody_leads_is_put_before_whoever_comes_to_lead() {
+    let next = Uuid::from_u128(0xa3);
+    let leads = |agent: Uuid, name: &str| Command::Join(join(agent, name, true));
+    let mut swarm = Swarm::new();
+    let stalled = swarm.assigned(ANN);
+    swarm.poll(ANN);
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    swarm.run(leads(next, "next")).unwrap();
+    assert_eq!(triages(&swarm), Vec::<String>::new(), "nothing has stalled yet");
+    swarm.run(Command::Leave { agent: next }).unwrap();
+    lives_on(&mut swarm, ANN, limits::TASK_STALL);
+    assert_eq!(swarm.body(stalled)["stalled"], true);
+    assert_eq!(triages(&swarm), Vec::<String>::new(), "there is nobody to tell");
+    swarm.run(leads(next, "next")).unwrap();
+    assert_eq!(swarm.0.restored(), swarm.0.entity);
+    let (task, ..) = swarm.poll(next);
+    let triage = swarm.body(task.unwrap().id);
+    assert_eq!(triage["taskType"], "heartbeat");
+    let told = triage["task"].as_str().unwrap();
+    assert!(told.contains(&stalled.to_string()) && told.contains("ann"), "{told}");
+    // Also before a worker that takes the lead's place, unless the task is its own.
+    swarm.run(Command::Leave { agent: next }).unwrap();
+    swarm.run(leads(BOB, "bob")).unwrap();
+    assert_eq!(triages(&swarm).iter().filter(|text| text.contains(&stalled.to_string())).count(), 2);
+    swarm.run(Command::Leave { agent: BOB }).unwrap();
+    swarm.run(leads(ANN, "ann")).unwrap();
+    assert_eq!(triages(&swarm).len(), 2);
+}
+
+#[test]
 fn what_the_lead_does_itself_and_what_sleeps_is_not_stalled() {
     let mut swarm = Swarm::new();
     let (own, slept) = (swarm.assigned(LEAD), swarm.assigned(ANN));

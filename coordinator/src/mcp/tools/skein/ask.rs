@@ -82,7 +82,11 @@ async fn ask(call: Call, args: Ask) -> Outcome {
             "The person closed the question without an answer.",
             json!({ "outcome": "cancelled" }),
         ),
-        None => show(&args, None),
+        None => {
+            // Nobody is asked in the name of a task that the answer could not be for.
+            call.service.require_own_task(&call.who, args.task_id).await?;
+            show(&args, None)
+        }
     })
 }
 

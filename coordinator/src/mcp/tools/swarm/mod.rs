@@ -74,11 +74,17 @@ fn listed(shown: &str, left_out: usize) -> String {
 }
 
 /// Adds to an answer that a list may lack something.
-fn warned<T>(mut answer: Answer, list: &List<T>) -> Answer {
-    if let Some(warning) = list.warning() {
-        answer.text = format!("{} ({warning})", answer.text);
-        answer.json.insert("warning".to_owned(), json!(warning));
-    }
+fn warned<T>(answer: Answer, list: &List<T>) -> Answer {
+    with_warning(answer, list.warning())
+}
+
+/// Adds a warning to an answer, behind one that it may have.
+fn with_warning(mut answer: Answer, warning: Option<&str>) -> Answer {
+    let Some(warning) = warning else { return answer };
+    answer.text = format!("{} ({warning})", answer.text);
+    let before = answer.json.get("warning").and_then(Value::as_str);
+    let all = before.map_or_else(|| warning.to_owned(), |before| format!("{before}; {warning}"));
+    answer.json.insert("warning".to_owned(), json!(all));
     answer
 }
 

@@ -87,7 +87,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "Cancel a task that has not ended.",
                 "The lead and the creator of the task may. The worker learns of it at its next report.",
             )
-            .found_by("abort stop kill withdraw job")
+            .found_by("abort stop kill withdraw delete remove drop job")
             .args(
                 Args::none()
                     .need("taskId", uuid(), "The task")

@@ -41,7 +41,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .idempotent()
             .about(
                 "Become a member of the swarm; call it once before all else.",
-                "Joining again under the same name succeeds and changes nothing. There is one lead at most.",
+                "Joining again under the same name succeeds and changes nothing, but with lead: true a worker becomes \
+                 the lead if there is none. There is one lead at most.",
             )
             .found_by("register enroll sign in start session become member")
             .args(
@@ -109,10 +110,13 @@ async fn join(call: Call, args: Join) -> Outcome {
     };
     let (agent, existing) = call.service.join(&call.who, call.request, introduction).await?;
     let name = agent["name"].as_str().unwrap_or_default();
-    let next = if agent["isLead"] == true { "send-task hands out work" } else { "poll-task gives you work" };
+    let (part, next) = match agent["isLead"] == true {
+        true => ("its lead", "send-task hands out work"),
+        false => ("worker", "poll-task gives you work"),
+    };
     let message = match existing {
-        true => format!("You are a member of the swarm already, as {name}; {next}."),
-        false => format!("You joined the swarm as {name}; {next}."),
+        true => format!("You are a member of the swarm already, as {part} `{name}`; {next}."),
+        false => format!("You joined the swarm as {part} `{name}`; {next}."),
     };
     Ok(done(message, facts!({ "agent": agent })))
 }

@@ -7,13 +7,13 @@ use skein_shared::limits;
 use skein_shared::pool::{Rules, Status, Target, TaskSpec};
 use uuid::Uuid;
 
-use super::{continued, done, log, short, warned};
+use super::{continued, done, log, short, warned, with_warning};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
-use crate::service::lists;
 use crate::service::tasks::Wanted;
+use crate::service::{excerpts, lists};
 
 const SWARM: Toolset = Toolset::Swarm;
 pub(super) const MODELS: [&str; 3] = ["haiku", "sonnet", "opus"];
@@ -95,7 +95,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "Give a task to an agent, offer it, or put it into the pool.",
                 "With agentId it is the agent's; with offerMode the agent may refuse; with neither it goes to the pool, or to the agent of parentTaskId (of your own as the lead: to the pool). A task much like one you sent in the last ten minutes is refused unless allowDuplicate is set.",
             )
-            .found_by("delegate assign create new job todo ticket hand out work offer pool")
+            .found_by("delegate assign create new job todo ticket subtask hand out work offer pool")
             .args(
                 Args::none()
                     .need("task", text(limits::TEXT), "What is to be done, complete in itself")
@@ -263,12 +263,14 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
         cursor: args.cursor,
     };
     let mut list = call.service.list_tasks(&call.who, wanted).await?;
-    let tasks: Vec<Value> = std::mem::take(&mut list.rows).into_iter().map(summary).collect();
+    let mut tasks: Vec<Value> = std::mem::take(&mut list.rows).into_iter().map(summary).collect();
+    let cut = excerpts::shorten(&mut tasks);
     let text = match tasks.len() {
         0 => "No task matches.".to_owned(),
         count => format!("{}; get-task-details shows one whole.", counted(count, "task", "tasks")),
     };
-    Ok(continued(warned(Answer::new(text, facts!({ "tasks": tasks })), &list), &list))
+    let answer = warned(Answer::new(text, facts!({ "tasks": tasks })), &list);
+    Ok(continued(with_warning(answer, cut), &list))
 }
 
 fn summary(mut task: Value) -> Value {

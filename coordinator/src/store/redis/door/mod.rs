@@ -9,8 +9,8 @@ mod sentinels;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
-use secrecy::ExposeSecret;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, TlsCertificates};
+use secrecy::{ExposeSecret, SecretString};
 
 use super::connection::sentence;
 use super::options::Options;
@@ -43,7 +43,10 @@ impl Door {
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect))
             .set_response_timeout(Some(options.answer));
-        Ok(Self { way: way(options)?, settings, limit: options.connect, alarms: options.alarms.clone() })
+        let url = options.url.expose_secret();
+        let certificates = if url.starts_with("rediss") { Some(options.tls.read()?) } else { None };
+        let way = way(url, certificates)?;
+        Ok(Self { way, settings, limit: options.connect, alarms: options.alarms.clone() })
     }
 
     /// Whether somebody may make another server the primary.
@@ -86,10 +89,16 @@ impl Door {
     }
 }
 
-fn way(options: &Options) -> Result<Way, StoreError> {
-    let url = options.url.expose_secret();
+/// Looks whether a URL can be read, and at no certificates: whoever has written it is told before anything is done.
+///
+/// # Errors
+/// A sentence without its password, which says what such a URL looks like.
+pub fn check_url(url: &SecretString) -> Result<(), StoreError> {
+    way(url.expose_secret(), None).map(|_| ())
+}
+
+fn way(url: &str, certificates: Option<TlsCertificates>) -> Result<Way, StoreError> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
-    let certificates = if scheme.starts_with("rediss") { Some(options.tls.read()?) } else { None };
     match scheme {
         "redis-sentinel" | "rediss-sentinel" => {
             return Ok(Way::Sentinels(Sentinels::new(rest, certificates)?));
@@ -97,15 +106,21 @@ fn way(options: &Options) -> Result<Way, StoreError> {
         "redis-cluster" | "rediss-cluster" => return Ok(Way::Cluster(Nodes::new(rest, certificates)?)),
         _ => {}
     }
+    let server = url.into_connection_info().map_err(|_| {
+        StoreError(
+            "the URL of Redis cannot be read; write redis[s]://[user:password@]host[:port][/database], unix:///path, \
+             redis[s]-sentinel://host[:port],host[:port]?primary=NAME, or redis[s]-cluster://host[:port],host[:port]"
+                .to_owned(),
+        )
+    })?;
     let client = match certificates {
-        Some(certificates) => Client::build_with_tls(url, certificates),
-        None => Client::open(url),
+        Some(certificates) => Client::build_with_tls(server, certificates),
+        None => Client::open(server),
     };
     let client = client.map_err(|_| {
         StoreError(
-            "the URL of Redis, or a certificate for it, cannot be read; write \
-             redis[s]://[user:password@]host[:port][/database], unix:///path, \
-             redis[s]-sentinel://host[:port],host[:port]?primary=NAME, or redis[s]-cluster://host[:port],host[:port]"
+            "a certificate for Redis cannot be read; see that `redis_ca`, `redis_certificate` and `redis_key` in \
+             [store] are files in PEM, or leave them out"
                 .to_owned(),
         )
     })?;
@@ -126,8 +141,9 @@ mod tests {
             ("redis-cluster://:hush@box/3", "no database"),
             ("redis-cluster://:hush@box:x", "no database"),
             ("http://:hush@box", "redis[s]-cluster://"),
+            (":hush@box", "redis[s]-cluster://"),
         ] {
-            let StoreError(said) = way(&Options::new(url, "owner")).err().unwrap();
+            let StoreError(said) = check_url(&SecretString::from(url)).unwrap_err();
             assert!(said.contains(advice) && !said.contains("hush"), "{url}: {said}");
         }
     }

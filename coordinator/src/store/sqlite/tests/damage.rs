@@ -71,3 +71,40 @@ async fn a_body_that_cannot_be_read_stops_nobody_else() {
     assert_eq!((mended.body["number"].as_u64(), mended.version), (Some(31), Version(32)));
     assert_eq!(mended.body["text"].as_str().map(str::len), Some(9000));
 }
+
+/// A part is folded with commits that have nothing to do with it. Here a trigger stands for a damaged page.
+#[tokio::test]
+async fn what_cannot_be_folded_refuses_no_commit_and_is_an_alarm() {
+    let file = File::new();
+    let alarms = Alarms::default();
+    let store = Sqlite::open(&file.path(), START).unwrap().serving(alarms.clone());
+    let somebody = Connection::open(file.path()).unwrap();
+    let trigger = "CREATE TRIGGER broken BEFORE INSERT ON document WHEN NEW.document = 'task/2047'
+                   BEGIN SELECT RAISE(FAIL, 'broken'); END";
+    somebody.execute_batch(trigger).unwrap();
+    // So many that they begin to be folded with the next commit, the last one first.
+    let many = |kind: &str| -> Vec<DocumentChange> {
+        (0..2048).map(|number| put(&format!("{kind}/{number:04}"), json!({}))).collect()
+    };
+    store.commit(store.fence, change(0, many("task")).into()).await.unwrap();
+    assert_eq!(alarms.all(), []);
+
+    let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
+    for expected in 0..3 {
+        let neighbour = Batch { key: other.clone(), ..change(expected, many("message")) };
+        assert_eq!(store.commit(store.fence, neighbour.into()).await, Ok(Version(expected + 1)));
+        let [alarm] = &alarms.all()[..] else { panic!("{:?}", alarms.all()) };
+        assert_eq!((alarm.kind, alarm.subject.as_str()), (Alarm::StoreGarbage, "journal"));
+        assert!(alarm.problem.contains("broken; nothing is lost"), "{}", alarm.problem);
+    }
+    let key = batch(0, "").key;
+    assert_eq!(store.document(&key, "task/2047").await.unwrap().unwrap().version, Version(1));
+    store.fold(None).await.expect_err("it is tried for whoever reads");
+
+    somebody.execute_batch("DROP TRIGGER broken").unwrap();
+    store.fold(None).await.unwrap();
+    assert_eq!(alarms.all(), []);
+    assert!(store.writer.look(Waiting::is_empty));
+    assert_eq!(store.versions().await.unwrap(), [(other, Version(3)), (key.clone(), Version(1))]);
+    assert_eq!(store.document(&key, "task/2047").await.unwrap().unwrap().version, Version(1));
+}

@@ -1,0 +1,111 @@
+//! Events that have woken an instance which ends before it hears of them.
+
+use super::*;
+use crate::agent::Outcome;
+
+/// The waits of which an event was given back, with its receipt.
+fn given_back(world: &World) -> Vec<(Uuid, Uuid)> {
+    let to_triggers = world.sent.iter().filter(|(key, _)| key.kind == Kind::Triggers);
+    let unclaimed = to_triggers.map(|(_, sent)| &sent["unclaimed"]).filter(|sent| !sent.is_null());
+    let read = |sent: &Value, field: &str| -> Uuid { serde_json::from_value(sent[field].clone()).unwrap() };
+    unclaimed.map(|sent| (read(sent, "wait"), read(sent, "receipt"))).collect()
+}
+
+/// A run that an event has woken while another one has the only slot.
+fn woken() -> (World, InstanceId) {
+    let mut world = World::without_runner(Definition { scale: 2, ..Definition::default() });
+    world.register(1);
+    let sleeper = world.manual();
+    world.wait(&sleeper, 1, webhook_filter());
+    world.manual();
+    trigger(&mut world, 1);
+    assert_eq!(world.state(&sleeper), State::Resuming);
+    (world, sleeper)
+}
+
+fn kill(world: &mut World, run: &InstanceId) {
+    world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
+    assert_eq!(world.state(run), State::Ended);
+}
+
+#[test]
+fn what_woke_a_run_that_ends_before_it_hears_of_it_is_given_back_once() {
+    type End = fn(&mut World, &InstanceId);
+    let ends: [End; 4] = [
+        |world, run| {
+            _ = world.must(Command::RunnerLost { runner: "r1".into(), instances: vec![run.clone()] })
+        },
+        kill,
+        |world, _| _ = world.must(Command::SetEnabled { enabled: false }),
+        |world, _| _ = world.must(Command::Undefine),
+    ];
+    for (end, paused) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
+        let (mut world, run) = woken();
+        if paused {
+            world.must(Command::SetPaused { paused });
+        }
+        world.agent.restart();
+        end(&mut world, &run);
+        assert_eq!(world.state(&run), State::Ended);
+        assert_eq!(given_back(&world), [(id(1), id(901))]);
+    }
+}
+
+#[test]
+fn what_a_run_has_heard_of_is_not_given_back_unless_the_answer_was_lost() {
+    for lost in [false, true] {
+        let mut world = World::new(1);
+        let run = world.manual();
+        world.wait(&run, 1, webhook_filter());
+        trigger(&mut world, 1);
+        assert!(world.outcome(&run, 1).is_some());
+        if lost {
+            world.must(Command::AnswerLost { instance: run.clone(), asked: id(1), event: Some(envelope()) });
+        }
+        world.exit(&run, 0);
+        assert_eq!(given_back(&world).len(), usize::from(lost));
+    }
+}
+
+#[test]
+fn a_run_gives_back_nothing_that_it_has_not_from_triggers() {
+    let mut world = World::new(1);
+    let called = world.manual();
+    world.wait(&called, 1, agent_filter(None));
+    world.call(1).unwrap();
+    assert_eq!(world.state(&called), State::Running);
+    kill(&mut world, &called);
+
+    let recalls = world.manual();
+    let mut begin = begin_wait(&recalls, 2, webhook_filter());
+    if let Command::BeginWait { look_back, .. } = &mut begin {
+        *look_back = true;
+    }
+    world.must(begin);
+    world.must(Command::LookedBack { wait: id(2), found: Some((id(5), envelope())) });
+    assert_eq!(world.state(&recalls), State::Running);
+    kill(&mut world, &recalls);
+    assert!(given_back(&world).is_empty());
+}
+
+#[test]
+fn a_hand_made_instance_that_is_forgotten_gives_back_what_it_has_not_heard_of() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    world.wait(&hand, 1, webhook_filter());
+    trigger(&mut world, 1);
+    world.advance(crate::limits::HAND_MADE.as_secs() - 1);
+    assert!(given_back(&world).is_empty(), "it may ask still");
+    world.advance(1);
+    assert_eq!(world.state(&hand), State::Ended);
+    assert_eq!(given_back(&world), [(id(1), id(901))]);
+}
+
+#[test]
+fn an_outcome_of_an_earlier_release_is_read_and_written_as_it_was() {
+    let stored = json!({ "triggered": { "payload": envelope() } });
+    let outcome: Outcome = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(outcome, Outcome::Triggered { payload: envelope(), receipt: None });
+    assert_eq!(serde_json::to_value(outcome).unwrap(), stored);
+}

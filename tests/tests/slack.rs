@@ -382,6 +382,22 @@ async fn what_somebody_says_whom_slack_does_not_tell_of_comes_again() -> Result<
     Ok(())
 }
 
+/// Else whoever is known to be allowed would wait behind each of them.
+#[tokio::test]
+async fn while_slack_does_not_say_who_somebody_is_nobody_waits_behind_strangers() -> Result<()> {
+    let slack = Slack::start().await?;
+    let settings = json!({"bot_token": BOT, "api": slack.api(), "allowed_users": ["U7"], "allowed_domains": ["acme.example"]});
+    let workspace = Workspace::new(&serde_json::from_value::<Settings>(settings)?)?;
+    slack.trouble("users.info", Trouble::Late);
+    for stranger in ["U1", "U9", "U1"] {
+        let refusal = workspace.may_speak("message", Some(stranger)).await.unwrap_err();
+        ensure!(refusal.code == Code::Unavailable, "{refusal:?}");
+    }
+    ensure!(workspace.may_speak("message", Some("U7")).await?);
+    ensure!(slack.calls("users.info").len() == 1, "each of them was looked up");
+    Ok(())
+}
+
 #[tokio::test]
 async fn people_ask_how_the_swarm_stands_and_may_not_say_too_much_at_a_time() -> Result<()> {
     let slack = Slack::start().await?;

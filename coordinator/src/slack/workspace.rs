@@ -10,7 +10,7 @@ use skein_shared::id::Name;
 use skein_shared::slack::Note;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 use url::Url;
 use uuid::Uuid;
@@ -26,6 +26,11 @@ const AGENT_ICON: &str = ":robot_face:";
 /// How long we remember whether somebody may speak, and of how many.
 const REMEMBER: Duration = Duration::from_secs(600);
 const PEOPLE: usize = 10_000;
+/// How long an event waits at the door until Slack says whose address somebody has. Others wait behind it, and Slack, which
+/// wants its answer within three seconds, sends it again.
+const LOOK_UP: Duration = Duration::from_secs(2);
+/// How long nobody else is looked up when Slack did not say: each would wait as long.
+const SILENT: Duration = Duration::from_secs(5);
 /// Events that bring what somebody says.
 const SAID: [&str; 2] = ["message", "app_mention"];
 /// Most of something that one page may have.
@@ -49,6 +54,8 @@ pub struct Workspace {
     allowed: Allowed,
     /// Whether a person may speak, as we found out, and when.
     people: Mutex<BTreeMap<String, (bool, Instant)>>,
+    /// When Slack last did not say who somebody is.
+    silent: Mutex<Option<Instant>>,
     /// The lines of messages that are written just now, or whose writing failed a moment ago.
     lines: Mutex<BTreeMap<Uuid, Arc<Turns>>>,
     rests: Rests,
@@ -103,6 +110,7 @@ impl Workspace {
             swarm,
             allowed: Allowed { users, domains },
             people: Mutex::default(),
+            silent: Mutex::default(),
             lines: Mutex::default(),
             rests: Rests::default(),
             no_address: Once::new(),
@@ -226,7 +234,7 @@ impl Workspace {
         if let Some(known) = self.known(user) {
             return Ok(known);
         }
-        let may = match self.user(user).await {
+        let may = match self.look_up(user).await {
             Ok(found) => self.is_of_a_domain(&found),
             Err(error) if error.is_unknown_person() => false,
             Err(problem) => {
@@ -243,6 +251,20 @@ impl Workspace {
         }
         people.insert(user.to_owned(), (may, Instant::now()));
         Ok(may)
+    }
+
+    /// A person's record, if Slack shows it soon.
+    async fn look_up(&self, user: &str) -> Result<Value, Error> {
+        let silent = || Error::Unanswered { method: USER.name, problem: "it takes too long".to_owned() };
+        let since = *self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.is_some_and(|since| since.elapsed() < SILENT) {
+            return Err(silent());
+        }
+        let found = timeout(LOOK_UP, self.user(user)).await.unwrap_or_else(|_| Err(silent()));
+        if found.as_ref().is_err_and(Error::is_passing) {
+            *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        found
     }
 
     fn is_of_a_domain(&self, person: &Value) -> bool {

@@ -74,9 +74,12 @@ impl Repeats {
 
     fn remember(&self, call: Uuid, one: Asked) {
         let mut asked = self.asked();
-        if asked.len() < MOST || asked.contains_key(&call) {
-            asked.insert(call, one);
+        if asked.len() >= MOST && !asked.contains_key(&call) {
+            // Those that no client asked again have been here longest.
+            let oldest = asked.iter().min_by_key(|(_, earlier)| earlier.at).map(|(call, _)| *call);
+            oldest.and_then(|oldest| asked.remove(&oldest));
         }
+        asked.insert(call, one);
     }
 
     fn asked(&self) -> MutexGuard<'_, HashMap<Uuid, Asked>> {
@@ -127,6 +130,23 @@ mod tests {
             repeats.unread(wait(1, "push"), HeaderValue::from_static("d"), now - SOON);
             assert_eq!(key("push", "e"), if patience.is_some() { "d" } else { "e" }, "long ago");
         }
+    }
+
+    #[test]
+    fn calls_that_nobody_asked_again_keep_no_other_from_being_remembered() {
+        let repeats = Repeats::new(Some(Duration::from_secs(11)));
+        let began = Instant::now();
+        let key = |event: &str, fresh, seconds| {
+            repeats.key(wait(1, event), HeaderValue::from_static(fresh), began + Duration::from_secs(seconds))
+        };
+        for (number, seconds) in (0..MOST).zip(0..) {
+            key(&format!("issue {number}"), "x", seconds);
+        }
+        let late = u64::try_from(MOST).unwrap() + 20;
+        assert_eq!(key("push", "a", late), "a");
+        assert_eq!(key("push", "b", late + 11), "a", "its answer came too late");
+        assert_eq!(key("issue 1", "c", late + 12), "x");
+        assert_eq!(key("issue 0", "d", late + 12), "d", "the oldest made room");
     }
 
     #[test]

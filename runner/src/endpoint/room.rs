@@ -31,11 +31,28 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Reads a body to its end. One whose sender is not known yet may be less long.
+    /// Reads a body to its end. One whose sender is not known yet may be less long, and holds no room for longer than
+    /// others wait for it.
     ///
     /// # Errors
-    /// `too_large`, and `overloaded` when others take the room for too long.
+    /// `too_large`, `wait_timeout`, and `overloaded` when others take the room for too long.
     pub(super) async fn read<B>(&self, body: B, known: bool) -> Result<Held, Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        if known {
+            // An instance may be frozen in the middle of it.
+            return self.whole(body, known).await;
+        }
+        tokio::time::timeout(PATIENCE, self.whole(body, known)).await.unwrap_or_else(|_| {
+            let problem =
+                "the body took too long; send it faster, or show SKEIN_TOKEN as `Authorization: Bearer`";
+            Err(Refusal::new(Code::WaitTimeout, problem))
+        })
+    }
+
+    async fn whole<B>(&self, body: B, known: bool) -> Result<Held, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -82,7 +99,10 @@ fn too_large(known: bool) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Full;
+    use std::convert::Infallible;
+
+    use http_body_util::{Full, StreamBody};
+    use hyper::body::Frame;
 
     use super::*;
 
@@ -103,6 +123,16 @@ mod tests {
         held.pop();
         assert_eq!(refused(limits::REQUEST).await, None);
         assert_eq!(refused(limits::REQUEST).await, None, "what was dropped takes room");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_of_somebody_unknown_takes_no_room_for_long() {
+        let room = Room::default();
+        let stalled = StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        assert_eq!(
+            room.read(stalled, false).await.err().map(|refusal| refusal.code),
+            Some(Code::WaitTimeout)
+        );
     }
 
     #[tokio::test]

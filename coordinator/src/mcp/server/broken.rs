@@ -25,8 +25,8 @@ const TAIL: usize = 96;
 pub(super) fn unanswered(tool: Option<&str>) -> ErrorData {
     let what = tool.map_or_else(|| "this request".to_owned(), |tool| format!("`{tool}`"));
     let problem = format!(
-        "the connection broke before {what} had answered; call it again, with the same idempotency_key if you gave \
-         one"
+        "the connection broke before {what} had answered, or the answer was lost with it; what it does may be done all \
+         the same: look before you call it again, or use the same idempotency_key if you gave one"
     );
     ErrorData::internal_error(problem, None)
 }

@@ -31,7 +31,7 @@ pub(super) struct Entrance {
     pub(super) facade: Facade,
 }
 
-/// Lets a request in: known, of bounded size and depth, with its view decided.
+/// Lets a request in: known, of bounded size, depth and number of values, with its view decided.
 pub(super) async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
     let Entrance { door, facade, .. } = entrance.as_ref();
     let view = View::parse(request.uri().path().trim_start_matches("/mcp"));

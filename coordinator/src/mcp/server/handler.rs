@@ -14,7 +14,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use skein_shared::Refusal;
 
 use super::running;
-use super::{Caller, Facade, LIST_TTL_MS, Listed, client_of, is_session, left, listening, unfit, wire};
+use super::{Caller, Facade, Gone, LIST_TTL_MS, Listed, client_of, is_session, left, listening, unfit, wire};
 use crate::mcp::instructions;
 use crate::mcp::offer::{Place, Written};
 use crate::mcp::result::Then;
@@ -94,7 +94,7 @@ impl ServerHandler for Facade {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let caller = left::<Caller>(&context)?;
+        let (caller, Gone(gone_away)) = (left::<Caller>(&context)?, left(&context)?);
         let CallToolRequestParams { name, arguments, input_responses, request_state, .. } = request;
         let arguments = arguments.unwrap_or_default();
         let mut client = client_of(&context);
@@ -114,6 +114,7 @@ impl ServerHandler for Facade {
             let answers = tokio::select! {
                 answers = asking => answers?,
                 () = context.ct.cancelled() => return Err(self.unanswered(&name)),
+                () = gone_away.cancelled() => return Err(self.unanswered(&name)),
             };
             match answers {
                 Some(answers) => {

@@ -2,13 +2,11 @@
 //! with it until it has been idle for a while, so both have a bound: for all, and for each agent, that one which begins
 //! more and more does not keep the others out.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionHandle, LocalSessionManager};
 use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
-use serde::Deserialize;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
@@ -16,6 +14,7 @@ use uuid::Uuid;
 
 use super::attended::{Attended, Present};
 use super::broken::Streams;
+use super::message::Message;
 use crate::auth::Principal;
 use crate::mcp::quota::Quota;
 
@@ -25,12 +24,6 @@ const AWAKE: usize = 20_000;
 const OWN: usize = 500;
 /// What a client may say of itself, bytes. Clients say some hundred.
 const SAID: usize = 16 * 1024;
-
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow)]
-    method: Cow<'a, str>,
-}
 
 /// The sessions that are awake, and whose they are: the agent's that began or woke them.
 pub(super) struct Openings {
@@ -76,8 +69,7 @@ impl Openings {
         session: Option<&str>,
         body: &[u8],
     ) -> Result<Admitted, Refusal> {
-        let begins =
-            serde_json::from_slice::<Message<'_>>(body).is_ok_and(|message| message.method == "initialize");
+        let begins = Message::read(body).is_some_and(|message| message.method == "initialize");
         if begins && body.len() > SAID {
             let problem =
                 format!("initialize has more than {SAID} bytes; name the client and its capabilities alone");

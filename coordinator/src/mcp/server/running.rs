@@ -192,7 +192,7 @@ pub(super) async fn ask(
         let message = "waiting for the person".to_owned();
         let alive = Sound::Step { done: *done, of: None, message };
         if let Some(told) = token.and_then(|token| progress(token, alive)) {
-            // A client that cannot be told has gone, which it is cancelled for.
+            // A client that cannot be told has gone, which our caller hears.
             let _ = peer.notify_progress(told).await;
         }
     }

@@ -221,8 +221,6 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use skein_shared::agent::{Agent, Class, Command, Definition, Reply, Report};
     use skein_shared::id::{InstanceId, Name};
     use uuid::Uuid;
@@ -261,7 +259,10 @@ mod tests {
         let (instance, what) = (started.clone(), Report::Started { pid: None });
         tell(&node, Command::Report { instance, token, runner, what }).await;
         // Times are told in milliseconds.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        let before = node.entities.clock().now();
+        while node.entities.clock().now() <= before {
+            tokio::task::yield_now().await;
+        }
         let failed = queued().await;
         tell(&node, Command::Kill { instance: failed.clone(), reason: "no slot".to_owned() }).await;
 

@@ -28,7 +28,7 @@ const REMEMBER: Duration = Duration::from_secs(600);
 const PEOPLE: usize = 10_000;
 /// How long an event waits at the door until Slack says whose address somebody has. Others wait behind it, and Slack, which
 /// wants its answer within three seconds, sends it again.
-const LOOK_UP: Duration = Duration::from_secs(2);
+const LOOK_UP: Duration = Duration::from_secs(3);
 /// How long nobody else is looked up when Slack did not say: each would wait as long.
 const SILENT: Duration = Duration::from_secs(5);
 /// Events that bring what somebody says.

@@ -260,7 +260,7 @@ impl Pen {
             false => Err(CommitError::Fenced(stored.epoch)),
         };
         let step = step.inspect_err(|_| roll_back(&self.connection))?;
-        commit(&self.connection)?;
+        commit(&self.connection).map_err(|error| unknown(&error))?;
         self.passed = passed;
         Ok(Done::Trimmed(step))
     }
@@ -283,7 +283,10 @@ impl Pen {
             return Err(CommitError::Fenced(stored.epoch));
         }
         fold::whole(&self.connection, &all).map_err(|error| self.not_folded(error))?;
-        commit(&self.connection)?;
+        commit(&self.connection).map_err(|error| {
+            self.standstill.goes_on(&error);
+            unknown(&error)
+        })?;
         self.nothing_waits();
         Ok(())
     }
@@ -366,7 +369,11 @@ impl Pen {
                 }
                 self.unfolded.truncate(left);
             }
-            Err(unknown) => {
+            Err(error) => {
+                if left < self.unfolded.len() {
+                    self.standstill.goes_on(&error);
+                }
+                let unknown = unknown(&error);
                 for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
                     *outcome = Err(unknown.clone());
                 }
@@ -447,12 +454,14 @@ fn begin(connection: &Connection) -> rusqlite::Result<Fence> {
 }
 
 /// A failed commit may all the same have reached the disk: only a restart would tell.
-fn commit(connection: &Connection) -> Result<(), CommitError> {
+fn commit(connection: &Connection) -> rusqlite::Result<()> {
     metrics::counter!("skein_store_flushes_total").increment(1);
-    connection.execute_batch("COMMIT").map_err(|error| {
-        roll_back(connection);
-        CommitError::Unknown(sentence(&error))
-    })
+    connection.execute_batch("COMMIT").inspect_err(|_| roll_back(connection))
+}
+
+/// A commit that failed may have reached the disk all the same.
+fn unknown(error: &rusqlite::Error) -> CommitError {
+    CommitError::Unknown(sentence(error))
 }
 
 fn roll_back(connection: &Connection) {

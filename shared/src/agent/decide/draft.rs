@@ -9,11 +9,11 @@ use uuid::Uuid;
 use crate::agent::effects;
 use crate::agent::event::Event;
 use crate::agent::state::{Agent, Class, Instance, Item};
-use crate::agent::{CallRecord, Reply, WaitRecord};
+use crate::agent::{CallRecord, Command, Reply, WaitRecord};
 use crate::code::{Code, Refusal};
 use crate::entity::{Changes, Ctx, Decision, Effect};
 use crate::fence::Token;
-use crate::id::InstanceId;
+use crate::id::{EntityKey, InstanceId};
 use crate::time::Timestamp;
 
 pub(super) struct Draft<'a> {
@@ -55,6 +55,12 @@ impl<'a> Draft<'a> {
                 format!("agent {} has no live instance {id}; it may have ended", self.agent.name),
             )
         })
+    }
+
+    /// Has the agent decide the rest of what one decision is too small for.
+    pub(super) fn go_on_later(&mut self, rest: &Command) {
+        let own = EntityKey::agent(&self.agent.swarm, &self.agent.name);
+        self.send([Effect::entity::<Agent>(own, rest)]);
     }
 
     /// The instance's latest wait.

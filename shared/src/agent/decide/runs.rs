@@ -11,12 +11,13 @@ use super::standing::DISABLED;
 use crate::agent::call::CallStatus;
 use crate::agent::event::Event;
 use crate::agent::state::{Class, End, Exit, Instance, Spill, State};
-use crate::agent::{Reply, Terms, effects};
+use crate::agent::{Command, Reply, Terms, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
 use crate::fence::Token;
 use crate::id::InstanceId;
 use crate::limits;
+use crate::slice::Slice;
 
 /// After this many starts that ended with their runner, a run fails: it may be what brings runners down.
 const STARTS: u32 = 3;
@@ -69,8 +70,14 @@ impl Draft<'_> {
     }
 
     pub(super) fn runner_lost(&mut self, runner: &str, instances: &[InstanceId]) -> Reply {
-        for id in instances {
+        let mut slice = Slice::default();
+        for (place, id) in instances.iter().enumerate() {
             let Some(instance) = self.on(runner, id) else { continue };
+            if self.has_room(&mut slice, id).is_none() {
+                let rest = instances[place..].to_vec();
+                self.go_on_later(&Command::RunnerLost { runner: runner.to_owned(), instances: rest });
+                break;
+            }
             if instance.state != State::Starting || instance.attempts >= STARTS {
                 self.lose(&instance, runner);
                 continue;

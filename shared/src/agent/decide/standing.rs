@@ -6,7 +6,7 @@ use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
 use crate::agent::state::{Input, Instance, State};
-use crate::agent::{Reply, effects};
+use crate::agent::{Command, Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::id::InstanceId;
 use crate::json;
@@ -61,8 +61,12 @@ impl Draft<'_> {
         }
         self.drop_leftover(reason, dead, &mut Slice::default());
         self.unbid_queued();
-        for id in self.runs(|run| run.state.is_waiting()) {
-            self.stop(&id, killed(reason));
+        let mut slice = Slice::default();
+        for instance in self.runs(|run| run.state.is_waiting()) {
+            match self.has_room(&mut slice, &instance) {
+                Some(()) => self.stop(&instance, killed(reason)),
+                None => self.go_on_later(&Command::Kill { instance, reason: reason.to_owned() }),
+            }
         }
     }
 

@@ -59,7 +59,7 @@ impl Draft<'_> {
 
     /// Whether an instance, which its document holds with what it was given and has returned, can be written once more,
     /// beside an event that it gives back.
-    fn has_room(&self, slice: &mut Slice, id: &InstanceId) -> Option<()> {
+    pub(super) fn has_room(&self, slice: &mut Slice, id: &InstanceId) -> Option<()> {
         let texts = self.agent.instances.get(id).map_or(0, json::length);
         slice.takes(texts + self.unheard_length(id)).then_some(())
     }

@@ -109,3 +109,37 @@ fn an_outcome_of_an_earlier_release_is_read_and_written_as_it_was() {
     assert_eq!(outcome, Outcome::Triggered { payload: envelope(), receipt: None });
     assert_eq!(serde_json::to_value(outcome).unwrap(), stored);
 }
+
+/// Three such events are more than one decision takes on.
+#[test]
+fn however_much_is_given_back_at_once_no_decision_takes_on_too_much() {
+    let long = json!({ "type": "webhook", "event": "push", "payload": "x".repeat(9 * 1024 * 1024) });
+    let event: crate::triggers::Envelope = serde_json::from_value(long).unwrap();
+    for rest in ["runner_lost", "kill"] {
+        let mut world = World::without_runner(Definition { scale: 4, ..Definition::default() });
+        world.register(1);
+        let sleepers = [1, 2, 3].map(|number| {
+            let sleeper = world.manual();
+            world.wait(&sleeper, number, webhook_filter());
+            sleeper
+        });
+        world.manual();
+        for number in [1, 2, 3] {
+            let (wait, receipt) = (id(number), id(900 + number));
+            world.must(Command::Trigger { wait, receipt, payload: event.clone() });
+        }
+        world.must(match rest {
+            "kill" => Command::SetEnabled { enabled: false },
+            _ => Command::RunnerLost { runner: "r1".to_owned(), instances: sleepers.to_vec() },
+        });
+        let own = world.agent.effects.iter().filter_map(|effect| match effect {
+            Effect::Entity { key, command } if *key == world.agent.key => {
+                Some(command_name(&command.value()))
+            }
+            _ => None,
+        });
+        assert_eq!(own.collect::<Vec<_>>(), [rest]);
+        assert!(sleepers.iter().all(|sleeper| world.state(sleeper) == State::Ended));
+        assert_eq!(given_back(&world).len(), 3);
+    }
+}

@@ -81,7 +81,7 @@ impl Entrance {
     async fn pass_on(&self, mut parts: http::request::Parts, body: Bytes, caller: Caller) -> Response {
         let message = Message::read(&body);
         let wrong = match &message {
-            Some(message) => unfit::outright(message),
+            Some(message) => unfit::outright(message, text_header(&parts.headers, "mcp-protocol-version")),
             None => unreadable(&body),
         };
         if let Some(response) = wrong {

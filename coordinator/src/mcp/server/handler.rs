@@ -111,18 +111,12 @@ impl ServerHandler for Facade {
                 return running::response(&self.seal, &caller.who, &name, &client, reply);
             }
             let asking = running::ask(&context.peer, &client, questions, token.as_ref(), &mut done);
-            let answers = tokio::select! {
+            client.answers = tokio::select! {
                 answers = asking => answers?,
                 () = context.ct.cancelled() => return Err(self.unanswered(&name)),
                 () = gone_away.cancelled() => return Err(self.unanswered(&name)),
             };
-            match answers {
-                Some(answers) => {
-                    client.answers = answers;
-                    client.state = std::mem::take(&mut questions.state);
-                }
-                None => client = client.unheeded(questions),
-            }
+            client.state = std::mem::take(&mut questions.state);
         }
         Err(ErrorData::internal_error(format!("{name} asks on and on; it was given up"), None))
     }

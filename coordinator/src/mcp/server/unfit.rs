@@ -4,7 +4,7 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use rmcp::ErrorData;
-use rmcp::model::{CustomRequest, ErrorCode, InitializeRequestParams, JsonRpcError};
+use rmcp::model::{CustomRequest, ErrorCode, InitializeRequestParams, JsonRpcError, ProtocolVersion};
 use serde_json::{Map, Value};
 
 use super::message::Message;
@@ -81,11 +81,12 @@ pub(super) fn refusal(request: &CustomRequest, session: bool) -> ErrorData {
 
 /// What is refused before rmcp has it, which would say of an `initialize` that does not fit that it names no session, and of
 /// parameters that are no object that the body has the wrong media type.
-pub(super) fn outright(message: &Message<'_>) -> Option<Response> {
+pub(super) fn outright(message: &Message<'_>, revision: Option<&str>) -> Option<Response> {
     let id = message.id.clone()?;
     let params = message.params.map_or("null", |params| params.get());
     let problem = match &*message.method {
-        "initialize" => unfit_beginning(params)?,
+        // The stateless revision has no such method, which rmcp says.
+        "initialize" if revision != Some(ProtocolVersion::V_2026_07_28.as_str()) => unfit_beginning(params)?,
         method if !params.starts_with('{') && params != "null" => {
             format!("params must be an object; call {method} again with it so")
         }

@@ -255,29 +255,6 @@ async fn a_client_hears_that_its_person_is_waited_for() {
     assert!(done.is_sorted_by(|one, next| one < next), "{done:?}");
 }
 
-/// As the question of a client that cannot ask is.
-#[tokio::test(start_paused = true)]
-async fn what_the_person_does_not_answer_in_time_is_filed() {
-    let (face, lead, worker) = swarm().await;
-    let (_session, mut answer, _) = asking(&face, &worker).await;
-    let (_, result) = heard(&mut answer).await;
-    let asked = &result["result"]["structuredContent"];
-    assert_eq!(asked["outcome"], "asked", "{result}");
-    let open = face.facts(&lead, "list_questions", json!({ "format": "rows" })).await;
-    assert_eq!(open["questions"][0]["id"], asked["question_id"], "{open}");
-}
-
-/// Nobody would know which one it is.
-#[tokio::test(start_paused = true)]
-async fn a_question_of_a_client_that_has_gone_is_not_filed() {
-    let (face, lead, worker) = swarm().await;
-    let (_session, answer, _) = asking(&face, &worker).await;
-    drop(answer);
-    tokio::time::sleep(Duration::from_secs(20 * 60)).await;
-    let open = face.facts(&lead, "list_questions", json!({ "format": "rows" })).await;
-    assert_eq!(open["questions"], json!([]), "{open}");
-}
-
 #[tokio::test]
 async fn nobody_is_asked_in_the_name_of_a_task_of_another() {
     let (face, lead, worker) = swarm().await;

@@ -36,6 +36,15 @@ impl Client {
         self.abilities.contains(&ability)
     }
 
+    /// The same client after nobody has answered what it was asked: as one that cannot ask, and at the beginning.
+    #[must_use]
+    pub fn unheeded(mut self, questions: &Questions) -> Self {
+        for question in questions.asked.values() {
+            self.abilities.remove(&question.takes);
+        }
+        Self { abilities: self.abilities, ..Self::default() }
+    }
+
     /// What a person wrote into a form; `None` while nobody has answered it.
     pub fn form(&self, key: &str) -> Option<Form> {
         let answer = self.answers.get(key)?.as_object()?;

@@ -88,9 +88,10 @@ impl Entrance {
             return response;
         }
         let session = text_header(&parts.headers, SESSION);
+        let beginning = message.as_ref().filter(|message| message.begins()).map(|_| body.len());
         let asked = session.and(message).and_then(|message| self.asked(message));
         let Admitted { attended, streams, present, begins } =
-            match self.openings.admit(&caller.who, session, &body).await {
+            match self.openings.admit(&caller.who, session, beginning).await {
                 Ok(admitted) => admitted,
                 Err(refusal) => return refused(&refusal),
             };

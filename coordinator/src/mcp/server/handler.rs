@@ -111,12 +111,18 @@ impl ServerHandler for Facade {
                 return running::response(&self.seal, &caller.who, &name, &client, reply);
             }
             let asking = running::ask(&context.peer, &client, questions, token.as_ref(), &mut done);
-            client.answers = tokio::select! {
+            let answers = tokio::select! {
                 answers = asking => answers?,
                 () = context.ct.cancelled() => return Err(self.unanswered(&name)),
                 () = gone_away.cancelled() => return Err(self.unanswered(&name)),
             };
-            client.state = std::mem::take(&mut questions.state);
+            match answers {
+                Some(answers) => {
+                    client.answers = answers;
+                    client.state = std::mem::take(&mut questions.state);
+                }
+                None => client = client.unheeded(questions),
+            }
         }
         Err(ErrorData::internal_error(format!("{name} asks on and on; it was given up"), None))
     }

@@ -28,6 +28,11 @@ impl<'a> Message<'a> {
         serde_json::from_slice(body).ok()
     }
 
+    /// Whether it begins a session.
+    pub(super) fn begins(&self) -> bool {
+        self.method == "initialize"
+    }
+
     /// The name of the tool that it calls.
     pub(super) fn tool(&self) -> Option<Cow<'a, str>> {
         let params = self.params.filter(|_| self.method == "tools/call")?;

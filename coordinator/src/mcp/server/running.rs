@@ -169,6 +169,9 @@ fn askable(client: &Client, questions: &Questions) -> Result<(), ErrorData> {
     missing.map_or(Ok(()), |ability| Err(wire::lacks(ability)))
 }
 
+/// What came of the questions, or nothing when nobody has answered in time.
+type Answers = Option<BTreeMap<String, Value>>;
+
 /// Asks the client of a session, which gets questions while its call is under way, and hears meanwhile that it is
 /// alive: a person may take longer than a client waits for something silent.
 pub(super) async fn ask(
@@ -177,7 +180,7 @@ pub(super) async fn ask(
     questions: &Questions,
     token: Option<&ProgressToken>,
     done: &mut f64,
-) -> Result<BTreeMap<String, Value>, ErrorData> {
+) -> Result<Answers, ErrorData> {
     let mut asking = std::pin::pin!(ask_all(peer, client, questions));
     let mut beat = beats();
     loop {
@@ -199,19 +202,16 @@ async fn ask_all(
     peer: &Peer<RoleServer>,
     client: &Client,
     questions: &Questions,
-) -> Result<BTreeMap<String, Value>, ErrorData> {
+) -> Result<Answers, ErrorData> {
     askable(client, questions)?;
     let mut answers = BTreeMap::new();
     for (key, request) in wire::requests(&questions.asked)? {
-        let answer = tokio::time::timeout(ANSWERED_WITHIN, ask_one(peer, request)).await.map_err(|_| {
-            ErrorData::internal_error(
-                "nobody answered within ten minutes; call again to be asked again",
-                None,
-            )
-        })?;
+        let Ok(answer) = tokio::time::timeout(ANSWERED_WITHIN, ask_one(peer, request)).await else {
+            return Ok(None);
+        };
         answers.insert(key, answer?);
     }
-    Ok(answers)
+    Ok(Some(answers))
 }
 
 #[expect(deprecated, reason = "the older revision has them")]

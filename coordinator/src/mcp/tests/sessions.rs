@@ -210,12 +210,15 @@ async fn a_call_that_says_nothing_for_long_is_not_cut_off() {
     assert!(result["result"]["content"][0]["text"].as_str().unwrap().contains("anna"), "{result}");
 }
 
-/// A question to the person in front of a session's client, which listens to progress: the session, the stream of the
-/// answer, and the question's id.
-async fn asking(face: &Face, agent: &Agent) -> (String, Body, Value) {
+/// Longer than a person has for an answer.
+const LONG: Duration = Duration::from_secs(11 * 60);
+
+/// A question to the person in front of a session's client: the session, the stream of the answer, and the question's id.
+/// `meta` says whether the client listens to progress.
+async fn asking(face: &Face, agent: &Agent, meta: Value) -> (String, Body, Value) {
     let session = open_able(&face.router, agent, json!({ "elicitation": {} })).await;
     let mut asked = call("ask_human", json!({ "question": "Where to?", "open_s": 3600 }));
-    asked["params"]["_meta"] = json!({ "progressToken": "mine" });
+    asked["params"]["_meta"] = meta;
     let asked = in_session("POST", agent, &session, "2025-11-25", Body::from(asked.to_string()));
     let mut answer = face.router.clone().oneshot(asked).await.unwrap().into_body();
     loop {
@@ -242,7 +245,7 @@ async fn heard(answer: &mut Body) -> (Vec<Value>, Value) {
 #[tokio::test(start_paused = true)]
 async fn a_client_hears_that_its_person_is_waited_for() {
     let (face, _, worker) = swarm().await;
-    let (session, mut answer, question) = asking(&face, &worker).await;
+    let (session, mut answer, question) = asking(&face, &worker, json!({ "progressToken": "mine" })).await;
     tokio::time::sleep(Duration::from_secs(40)).await;
     let form = json!({ "action": "accept", "content": { "answer": "home" } });
     let said = json!({ "jsonrpc": "2.0", "id": question, "result": form });
@@ -253,6 +256,37 @@ async fn a_client_hears_that_its_person_is_waited_for() {
     assert!(waits.count() >= 2, "{told:?}");
     let done = told.iter().map(|told| told["progress"].as_f64().unwrap()).collect::<Vec<_>>();
     assert!(done.is_sorted_by(|one, next| one < next), "{done:?}");
+}
+
+/// The newest too: the read side goes by the time of its thread, which no test holds.
+async fn open_questions(face: &Face, agent: &Agent) -> Value {
+    tokio::time::resume();
+    let open = face.facts(agent, "list_questions", json!({ "format": "rows" })).await;
+    assert!(open["warning"].is_null(), "{open}");
+    open["questions"].clone()
+}
+
+/// As the question of a client that cannot ask is.
+#[tokio::test(start_paused = true)]
+async fn what_the_person_does_not_answer_in_time_is_filed() {
+    let (face, lead, worker) = swarm().await;
+    let (_session, mut answer, _) = asking(&face, &worker, json!({})).await;
+    // Nobody reads meanwhile: the comments of an empty stream go by another clock, and would keep this one from going on.
+    tokio::time::sleep(LONG).await;
+    let (_, result) = heard(&mut answer).await;
+    let asked = &result["result"]["structuredContent"];
+    assert_eq!(asked["outcome"], "asked", "{result}");
+    assert_eq!(open_questions(&face, &lead).await[0]["id"], asked["question_id"]);
+}
+
+/// Nobody would know which one it is.
+#[tokio::test(start_paused = true)]
+async fn a_question_of_a_client_that_has_gone_is_not_filed() {
+    let (face, lead, worker) = swarm().await;
+    let (_session, answer, _) = asking(&face, &worker, json!({})).await;
+    drop(answer);
+    tokio::time::sleep(LONG).await;
+    assert_eq!(open_questions(&face, &lead).await, json!([]));
 }
 
 #[tokio::test]

@@ -81,6 +81,16 @@ impl Contents {
         self.closed.store(true, Ordering::Release);
     }
 
+    /// From now on another process owns this entity.
+    pub fn lose(&self, key: &EntityKey) {
+        self.lock().elsewhere.insert(key.clone());
+    }
+
+    /// It is this one's again.
+    pub fn take(&self, key: &EntityKey) {
+        self.lock().elsewhere.remove(key);
+    }
+
     /// How many effects were read from the outbox so far, repeats included.
     pub fn outbox_read(&self) -> u64 {
         self.outbox_read.load(Ordering::Relaxed)
@@ -165,8 +175,10 @@ impl Memory {
 
 #[async_trait]
 impl Store for Memory {
-    fn fence(&self, _key: &EntityKey) -> Fence {
-        if self.contents.closed.load(Ordering::Acquire) { Fence::NONE } else { self.fence }
+    fn fence(&self, key: &EntityKey) -> Fence {
+        let is_given_up =
+            self.contents.closed.load(Ordering::Acquire) || self.contents.lock().elsewhere.contains(key);
+        if is_given_up { Fence::NONE } else { self.fence }
     }
 
     fn submit(&self, fence: Fence, batch: Arc<Batch>, receipt: Receipt) {
@@ -229,6 +241,16 @@ impl Store for Memory {
 
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
         let page = self.contents.lock().records(after, limit);
+        self.contents.count(0, page.len());
+        Ok(page)
+    }
+
+    async fn own_records(
+        &self,
+        after: Option<(EntityKey, u64)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let page = self.contents.lock().own_records(after.map_or(0, |(_, position)| position), limit);
         self.contents.count(0, page.len());
         Ok(page)
     }

@@ -1,6 +1,6 @@
 //! The contents of the store in memory: what a commit changes, and what is read of it. Who may write is not its business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use serde_json::{Map, Value};
@@ -29,6 +29,8 @@ pub struct State {
     last_effect: u64,
     dead: BTreeMap<u64, DeadLetter>,
     blobs: Blobs,
+    /// What other processes own is not in the lists of this one.
+    pub(super) elsewhere: BTreeSet<EntityKey>,
 }
 
 /// An entity.
@@ -146,6 +148,7 @@ impl State {
         let (entity, last) = after.map_or_else(Default::default, |(key, last)| (key.to_string(), last));
         let later = self.entities.range((Bound::Included(entity.clone()), Bound::Unbounded));
         later
+            .filter(|(_, held)| !self.elsewhere.contains(&held.key))
             .flat_map(|(name, held)| {
                 let after = if *name == entity { last.as_str() } else { "" };
                 held.documents
@@ -163,13 +166,22 @@ impl State {
     }
 
     pub fn versions(&self) -> Vec<(EntityKey, Version)> {
-        self.entities.values().map(|held| (held.key.clone(), held.version)).collect()
+        let own = self.entities.values().filter(|held| !self.elsewhere.contains(&held.key));
+        own.map(|held| (held.key.clone(), held.version)).collect()
     }
 
     pub(super) fn records(&self, after: u64, limit: usize) -> Vec<Record> {
+        self.records_that(after, limit, |_| true)
+    }
+
+    pub(super) fn own_records(&self, after: u64, limit: usize) -> Vec<Record> {
+        self.records_that(after, limit, |record| !self.elsewhere.contains(&record.key))
+    }
+
+    fn records_that(&self, after: u64, limit: usize, wanted: impl Fn(&Kept) -> bool) -> Vec<Record> {
         let later = self.records.range((Bound::Excluded(after), Bound::Unbounded));
         later
-            .filter(|(_, record)| !record.events.is_empty())
+            .filter(|(_, record)| !record.events.is_empty() && wanted(record))
             .take(limit)
             .map(|(&position, record)| record.stored(position))
             .collect()

@@ -15,7 +15,7 @@ ci-long seconds="600" *args:
     SKEIN_ROUNDS=1000 cargo test -p skein-runner --test runs leaks
     SKEIN_INSPECTOR_PROGRAMS=all ./tests/run --profile long -E 'binary(matrix) and test(/inspector/)'
     SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long -E 'binary(nemesis)' --no-capture {{args}}
-    SKEIN_ROUNDS=1000 SKEIN_TEST_FEATURES=skein-tests/image-tests ./tests/with-docker ./tests/run --profile long -E 'binary(containers) + binary(images) + binary(engines) + binary(contained) + binary(containment)'
+    SKEIN_ROUNDS=1000 SKEIN_TEST_FEATURES=skein-tests/image-tests ./tests/with-docker ./tests/run --profile long -E 'binary(nemesis_contained) + binary(images) + binary(engines) + binary(agents_contained) + binary(containment)'
 
 # What a change must pass before it is handed in
 lint:

@@ -1,6 +1,6 @@
-//! HTTP to others: Slack, issuers of tokens, and whoever knows what texts mean. With the certificates that the system
-//! trusts, bounded in time and size, and without following redirects: what a request carries goes to the host that it
-//! names.
+//! HTTP to others: Slack, X, issuers of tokens, and whoever knows what texts mean. With the certificates that the
+//! system trusts, bounded in time and size, and without following redirects: what a request carries goes to the host
+//! that it names.
 
 use std::sync::Arc;
 use std::time::Duration;

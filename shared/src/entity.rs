@@ -22,7 +22,7 @@ pub use effect::Effect;
 
 /// A deterministic state machine.
 ///
-/// Laws, tested for each entity with random commands ([`crate::harness`]):
+/// Laws, tested for each entity with random commands (`testbed`):
 /// - `decide` changes nothing; `apply` cannot fail;
 /// - restoring from the documents gives the same state as applying the events;
 /// - the invariants of [`Entity::check`] hold after every event.
@@ -44,6 +44,9 @@ pub trait Entity: Sized + Send + 'static {
     /// Called once after the last of them: orders that follow from all documents are made faster, and smaller in
     /// memory, from all at once.
     fn restored(&mut self) {}
+
+    /// Called once after that, with the time of the reading: what is written nowhere it knows from then on.
+    fn loaded(&mut self, _at: Timestamp) {}
 
     /// Documents into whose bodies it looks once more before it serves: a cache is made of them again that no head
     /// has room for. Asked after [`Entity::restored`].

@@ -55,6 +55,18 @@ impl From<Value> for Json {
     }
 }
 
+/// Merges the top-level fields of `change` into `body`; a null removes a field.
+pub fn merge(body: &mut serde_json::Map<String, Value>, change: Value) {
+    let Value::Object(fields) = change else { return };
+    for (name, value) in fields {
+        if value.is_null() {
+            body.remove(&name);
+        } else {
+            body.insert(name, value);
+        }
+    }
+}
+
 /// How long a value is as text, bytes, without the text.
 ///
 /// # Panics

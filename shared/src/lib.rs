@@ -1,6 +1,6 @@
 //! The rules of the swarm: pure state machines without I/O, clocks or chance.
 //!
-//! A new rule about tasks goes into `pool/decide.rs`, one about locks into `lockspace/decide.rs`, and so on:
+//! A new rule about tasks goes into `pool/decide/`, one about locks into `lockspace/decide.rs`, and so on:
 //! each entity has a folder with `state`, `command`, `event`, `decide`, `apply` and `tests`.
 
 pub mod access;
@@ -19,7 +19,6 @@ pub mod epics;
 pub mod fence;
 pub mod fleet;
 pub mod forge;
-pub mod harness;
 pub mod id;
 pub mod inboxes;
 pub mod json;
@@ -38,6 +37,8 @@ pub mod slack;
 mod slice;
 pub mod span;
 pub mod spelling;
+#[cfg(test)]
+mod testbed;
 pub mod text;
 pub mod time;
 pub mod transport;

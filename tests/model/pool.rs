@@ -134,6 +134,7 @@ fn join(agent: Uuid, name: &str) -> Command {
         description: None,
         max_tasks: None,
         managed: true,
+        texts: None,
     })
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::coder::{Coder, Guide};
-use crate::model::{self, Model, Say};
+use crate::language_model::{self, Model, Say};
 
 /// What the client is asked to do.
 const PROMPT: &str = "Count the geese.";
@@ -66,7 +66,7 @@ impl Turn {
 }
 
 fn names(request: &Value) -> BTreeSet<String> {
-    model::tools(request).into_iter().map(|(name, _)| name).collect()
+    language_model::tools(request).into_iter().map(|(name, _)| name).collect()
 }
 
 /// Starts a client in a folder of its own and takes down what it sends in its first turn.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::agents::{self, Agents};
 use crate::coder::Coder;
-use crate::model::Model;
+use crate::language_model::Model;
 use crate::up::{Folder, Up, until_next_look};
 use crate::webhook;
 

@@ -4,7 +4,10 @@
 mod people;
 
 use std::collections::BTreeSet;
-use std::process::Output;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -102,6 +105,20 @@ async fn a_status_names_effects_that_were_given_up_as_what_they_are() -> Result<
     Ok(())
 }
 
+/// A process that was stopped keeps its connections, and takes new ones.
+#[tokio::test]
+async fn a_node_that_stands_still_is_given_up() -> Result<()> {
+    let up = Up::start().await?;
+    up.freeze().await?;
+    let waiting = tokio::time::timeout(Duration::from_secs(120), up.run(&["status"])).await;
+    up.thaw()?;
+    let output = waiting.context("it is waited for still")??;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(6), "{}: {said}", output.status);
+    ensure!(said.contains("the connection to the node broke"), "{said}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn without_a_node_or_its_token_commands_say_so() -> Result<()> {
     let up = Up::start().await?;
@@ -141,6 +158,44 @@ async fn without_a_node_or_its_token_commands_say_so() -> Result<()> {
     // A signature needs no node.
     let issued = run(&["token", "issue", "--role", "worker", "--name", "w"]).await?;
     ensure!(issued.status.success(), "{}", said(&issued));
+    Ok(())
+}
+
+/// What is hidden is not said to be missing.
+#[tokio::test]
+async fn who_may_not_look_into_the_data_folder_is_told_so() -> Result<()> {
+    let folder = Folder::new()?;
+    let (data, program) = (folder.data(), folder.path().join("skein"));
+    // What another user may run has to lie where that user can read it.
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
+    std::fs::copy(binary("skein"), &program)?;
+    std::fs::create_dir(&data)?;
+    std::fs::set_permissions(&data, Permissions::from_mode(0o0))?;
+    // Nothing is hidden from root.
+    let is_root = std::fs::metadata("/proc/self")?.uid() == 0;
+    let commands: [&[&str]; 6] = [
+        &["export", "x.jsonl"],
+        &["credentials", "list"],
+        &["credentials", "remove", "github_token"],
+        &["credentials", "set", "github_token"],
+        &["agent", "add", "dev", "--command", "true"],
+        &["agent", "validate"],
+    ];
+    let mut ended = Vec::new();
+    for arguments in commands {
+        let mut command = Command::new(&program);
+        command.args(arguments).arg("--data").arg(&data).current_dir(folder.path()).stdin(Stdio::null());
+        if is_root {
+            command.uid(65534).gid(65534);
+        }
+        ended.push((arguments, command.output().await?));
+    }
+    std::fs::set_permissions(&data, Permissions::from_mode(0o700))?;
+    for (arguments, output) in ended {
+        let said = said(&output);
+        ensure!(output.status.code() == Some(3), "{arguments:?} ended with {}: {said}", output.status);
+        ensure!(said.contains("run as the user who started the node"), "{arguments:?}: {said}");
+    }
     Ok(())
 }
 

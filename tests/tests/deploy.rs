@@ -312,3 +312,14 @@ fn every_metric_is_in_the_guide_and_what_the_alerts_ask_for_is_counted() {
     let unknown: Vec<_> = asked.difference(&counted()).cloned().collect();
     assert!(unknown.is_empty(), "nobody counts {unknown:?}");
 }
+
+/// Alarms are of embedded nodes too, which are no cluster.
+#[test]
+fn the_alert_of_an_alarm_names_a_command_of_every_node() {
+    let rules: Value = serde_saphyr::from_str(&text("deploy/prometheus/alerts.yaml")).unwrap();
+    let mut rules =
+        rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    let alarm = rules.find(|rule| rule["alert"] == "SkeinAlarm").expect("there is an alert of alarms");
+    let summary = alarm["annotations"]["summary"].as_str().unwrap();
+    assert!(summary.contains("`skein status`"), "{summary}");
+}

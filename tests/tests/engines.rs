@@ -256,7 +256,7 @@ async fn the_runners_own_program_runs_inside_beside_the_first_process(kind: Kind
     ensure!(done.exit.code == Some(0) && done.output.len() == 100, "{done:?}");
     let late = Exec { limit: Duration::from_millis(300), ..shell(&bed, "sleep 2000 & sleep 2000") };
     let done = bed.engine().exec(&handle, &late).await?;
-    ensure!(done.timed_out, "{done:?}");
+    ensure!(done.timed_out && done.left.is_none(), "{done:?}");
     let is_left = || bed.tree("a-1").iter().any(|process| words(process).contains("sleep 2000"));
     bed.until("it was killed", || !is_left()).await?;
     ensure!(has_its_child(), "the first process was killed with it");

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::coder::Coder;
 use skein_tests::first_request::{Setting, Turn, turn};
+use skein_tests::language_model::plain;
 use skein_tests::mcp::Client;
-use skein_tests::model::plain;
 use skein_tests::up::{Folder, Up};
 
 /// A node, and what it lists to a lead.

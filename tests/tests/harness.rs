@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use skein_tests::coder::Coder;
-use skein_tests::model::{Model, Say, TOKENS, Talk};
+use skein_tests::language_model::{Model, Say, TOKENS, Talk};
 use skein_tests::stage::{Stage, are_frozen};
 use skein_tests::up::{Folder, Up};
 use skein_tests::webhook;

@@ -1,6 +1,7 @@
 //! The keeper of a node's leases over a real Redis, with something on its shards that does not do what it should.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -25,12 +26,18 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Leave at once, or never.
 struct Guests {
     leave: bool,
+    /// What they were told to forget.
+    forgotten: Mutex<BTreeSet<Shard>>,
     wakes: broadcast::Sender<Wake>,
 }
 
 impl Guests {
     fn leaving(leave: bool) -> Arc<Self> {
-        Arc::new(Self { leave, wakes: broadcast::Sender::new(1) })
+        Arc::new(Self { leave, forgotten: Mutex::default(), wakes: broadcast::Sender::new(1) })
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, BTreeSet<Shard>> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -42,7 +49,9 @@ impl Tenants for Guests {
         }
     }
 
-    fn forget(&self, _shards: &[Shard]) {}
+    fn forget(&self, shards: &[Shard]) {
+        self.forgotten().extend(shards);
+    }
 
     async fn answer(
         &self,
@@ -82,6 +91,41 @@ async fn node(server: &Server, tenants: Arc<dyn Tenants>, stop: &CancellationTok
     Ok(cluster)
 }
 
+/// From now on shards go to a newcomer, and come back.
+async fn newcomer_takes_nothing(server: &Server) -> Result<()> {
+    let newcomer = Member::new("b", Uuid::from_u128(1), "127.0.0.1:2");
+    let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&newcomer)?);
+    let mut redis = server.connection().await?;
+    redis::cmd("HSET").arg("{skein}:members").arg(&newcomer.id).arg(record).exec_async(&mut redis).await?;
+    Ok(())
+}
+
+/// Whoever looks from time to time what a node holds does not see a shard that came and went in between, and would keep
+/// in its lists what another node has.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_lives_on_a_shard_is_told_that_it_goes() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let stop = CancellationToken::new();
+    let guests = Guests::leaving(true);
+    let cluster = node(&server, Arc::<Guests>::clone(&guests), &stop).await?;
+    let keeps = tokio::spawn(Arc::clone(&cluster).keep(stop.clone()));
+    ensure!(cluster.settled(LIMIT).await, "it does not take the shards");
+    let mut changes = cluster.held_changes();
+    newcomer_takes_nothing(&server).await?;
+    let some_go = changes.wait_for(|_| cluster.shards_held() < cluster.shards());
+    tokio::time::timeout(LIMIT, some_go).await.context("nothing is handed over")??;
+    let held: BTreeSet<Shard> = cluster.held().into_iter().map(|(shard, _)| shard).collect();
+    until("they are told of what went", async || {
+        Ok(Shard::all().all(|shard| held.contains(&shard) || guests.forgotten().contains(&shard)))
+    })
+    .await?;
+    stop.cancel();
+    keeps.await??;
+    let told = guests.forgotten().len();
+    ensure!(told < cluster.shards(), "what is to be gone on with after a restart was forgotten");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn entities_that_do_not_leave_cost_the_shards_that_stay_no_lease() -> Result<()> {
     let server = Server::in_memory().await?;
@@ -90,12 +134,7 @@ async fn entities_that_do_not_leave_cost_the_shards_that_stay_no_lease() -> Resu
     tokio::spawn(Arc::clone(&cluster).keep(stop.clone()));
     ensure!(cluster.settled(LIMIT).await, "it does not take the shards");
     let mut changes = cluster.held_changes();
-    // A newcomer that takes nothing: shards go to it, and come back, for as long as this lasts.
-    let newcomer = Member::new("b", Uuid::from_u128(1), "127.0.0.1:2");
-    let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&newcomer)?);
-    let mut redis = server.connection().await?;
-    redis::cmd("HSET").arg("{skein}:members").arg(&newcomer.id).arg(record).exec_async(&mut redis).await?;
-
+    newcomer_takes_nothing(&server).await?;
     let (mut had, mut handed_over) = (cluster.shards_held(), 0);
     let hand_overs = async {
         while handed_over < 24 {

@@ -147,10 +147,21 @@ fn names(text: &str, path: &str) -> bool {
     })
 }
 
-/// The text without its comments and without its tests.
+/// The text without its comments and without its tests, which are the last in a file.
 fn code(text: &str) -> String {
-    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
-    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    let lines: Vec<&str> = text.lines().collect();
+    let tests =
+        |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{');
+    let end = lines.windows(2).position(tests).unwrap_or(lines.len());
+    lines[..end].iter().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_stands_behind_tests_in_another_file_is_seen() {
+    let apart = code("#[cfg(test)]\nmod tests;\nuse crate::mcp; // and more\n");
+    assert!(names(&apart, "crate::mcp") && !apart.contains("more"), "{apart}");
+    let inline = code("use crate::store;\n#[cfg(test)]\nmod tests {\n    use crate::mcp;\n}\n");
+    assert!(names(&inline, "crate::store") && !names(&inline, "crate::mcp"), "{inline}");
 }
 
 /// Every source below a folder with its path from there. Files that hold tests alone are left out.

@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 /// Where each view is, behind the address of the facade.
 const VIEWS: [&str; 3] = ["", "/full", "/x/swarm"];
-/// Tools of the seed.
+/// Tools of Agent Swarm.
 const SWARM: usize = 50;
 
 fn installed(variable: &str) -> Result<String> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use skein_tests::cluster::number;
 use skein_tests::stage::Stage;
 use skein_tests::up::{Folder, Up};
-use skein_tests::webhook::event;
+use skein_tests::webhook::{configuration, event, push, signature};
 
 #[tokio::test]
 async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
@@ -56,6 +56,33 @@ async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
     ] {
         ensure!(numbers.contains(&format!("\n{counter} 0\n")), "{counter} is not zero:\n{numbers}");
     }
+    Ok(())
+}
+
+/// The URL of a kind leads to several sources.
+#[tokio::test]
+async fn webhooks_are_counted_by_the_source_that_signed_them() -> Result<()> {
+    let first = "[[ingress.source]]\nname = \"first\"\nprovider = \"github\"\nsecret = \"another secret\"\n";
+    let hub = configuration().replace("name = \"github\"", "name = \"hub\"");
+    let folder = Folder::new()?.configured(&format!("{first}{hub}"))?;
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    let body = r#"{"ref":"refs/heads/main"}"#;
+    let (status, answer) = push(&up.ingress, "d-1", body, &signature(body)).await?;
+    ensure!(status == 200, "{status}: {answer}");
+    let (status, answer) = push(&up.ingress, "d-2", body, &signature("something else")).await?;
+    ensure!(status == 401, "{status}: {answer}");
+    for (source, outcome, expected) in [
+        ("hub", "accepted", 1.0),
+        ("first", "accepted", 0.0),
+        ("hub", "validation_failed", 0.0),
+        ("first", "validation_failed", 1.0),
+    ] {
+        let name = format!("skein_webhooks_total{{source=\"{source}\",outcome=\"{outcome}\"}} ");
+        let counted = number(&up, &name).await?;
+        ensure!(counted == expected, "{name}{counted}");
+    }
+    let numbers = reqwest::get(up.mcp.replace("/mcp", "/metrics")).await?.text().await?;
+    ensure!(!numbers.contains("source=\"github\""), "no source has this name:\n{numbers}");
     Ok(())
 }
 

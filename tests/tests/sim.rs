@@ -11,6 +11,7 @@ use skein_tests::sim;
 use skein_tests::sim::check::events;
 use skein_tests::sim::clients::agent;
 use skein_tests::sim::config::{Broken, Config};
+use skein_tests::sim::runner::NOT_AGAIN;
 use skein_tests::sim::world::{AGENTS, World};
 
 /// Seeds that are the same at each change, and new ones; `SKEIN_SIM_SEEDS` says another number for both.
@@ -78,6 +79,7 @@ fn runs_are_frozen_wake_by_events_and_time_and_machines_sleep() {
                 Event::Frozen { .. } => "frozen",
                 Event::Spilled { .. } => "spilled",
                 Event::Restored { .. } => "started again",
+                Event::Ended { exit, .. } if exit.reason.ends_with(NOT_AGAIN) => "not started again",
                 Event::Resumed { .. } => "resumed",
                 Event::WaitEnded { outcome: Outcome::Triggered { .. }, .. } => "triggered",
                 Event::Paused { .. } => "paused",
@@ -90,8 +92,17 @@ fn runs_are_frozen_wake_by_events_and_time_and_machines_sleep() {
         *seen.entry("slept").or_default() += usize::from(world.slept > 0);
     }
     println!("{seen:?}");
-    for what in ["frozen", "spilled", "started again", "resumed", "triggered", "timed out", "paused", "slept"]
-    {
+    for what in [
+        "frozen",
+        "spilled",
+        "started again",
+        "not started again",
+        "resumed",
+        "triggered",
+        "timed out",
+        "paused",
+        "slept",
+    ] {
         assert!(seen.get(what).is_some_and(|count| *count > 3), "{what}: {seen:?}");
     }
 }

@@ -15,6 +15,7 @@ use skein_coordinator::config::Workspace as Settings;
 use skein_coordinator::slack::{Content, Download, Error, LARGEST, Post, Workspace};
 use skein_shared::{Code, Refusal};
 use skein_tests::mcp::Client;
+use skein_tests::redis::until;
 use skein_tests::slack::{APP, BOT, Slack, Trouble, event, next_letter};
 use skein_tests::stage::Stage;
 use skein_tests::up::{Folder, Up};
@@ -397,6 +398,21 @@ async fn while_slack_does_not_say_who_somebody_is_nobody_waits_behind_strangers(
     // The first is on its way still, and nobody else was looked up.
     slack.until_late(1).await;
     ensure!(slack.calls("users.info").is_empty(), "each of them was looked up");
+    Ok(())
+}
+
+/// Else a Slack that takes so long for everybody would let no stranger in, however often they speak.
+#[tokio::test]
+async fn what_slack_says_late_of_somebody_counts_when_they_speak_again() -> Result<()> {
+    let slack = Slack::start().await?;
+    let settings = json!({"bot_token": BOT, "api": slack.api(), "allowed_domains": ["acme.example"]});
+    let workspace = Workspace::new(&serde_json::from_value::<Settings>(settings)?)?;
+    slack.trouble("users.info", Trouble::Late);
+    let refusal = workspace.may_speak("message", Some("U1")).await.unwrap_err();
+    ensure!(refusal.code == Code::Unavailable, "{refusal:?}");
+    slack.lets_go();
+    until("it is known who they are", async || Ok(workspace.may_speak("message", Some("U1")).await?)).await?;
+    ensure!(slack.calls("users.info").len() == 1, "the answer was thrown away, and they were looked up anew");
     Ok(())
 }
 

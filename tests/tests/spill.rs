@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use skein_tests::coder::Coder;
-use skein_tests::model::{Model, Say, Talk};
+use skein_tests::language_model::{Model, Say, Talk};
 use skein_tests::stage::Stage;
 
 const LOCK: &str = "test://repository/1";

@@ -212,38 +212,66 @@ async fn a_hook_that_fails_after_its_agent_changes_no_status_and_its_words_are_i
     stage.has_logged(told).await
 }
 
-/// Follows something, and has read the first line of it.
-async fn following(up: &Up, arguments: &[&str]) -> Result<(Child, BufReader<ChildStdout>)> {
+/// Follows something, and gives the first line of it too.
+async fn following(up: &Up, arguments: &[&str]) -> Result<(Child, BufReader<ChildStdout>, String)> {
     let mut command = Command::new(binary("skein"));
     command.args(arguments).arg("--data").arg(up.data()).stdin(Stdio::null()).kill_on_drop(true);
     let mut follower = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(follower.stdout.take().context("it has no output")?);
-    ensure!(lines.read_line(&mut String::new()).await? > 0, "{arguments:?} has ended");
-    Ok((follower, lines))
+    let mut first = String::new();
+    ensure!(lines.read_line(&mut first).await? > 0, "{arguments:?} has ended");
+    Ok((follower, lines, first))
+}
+
+/// Waits until somebody who follows something has to try again, and gives what they have read and what they are told.
+async fn told_to_try_again(
+    (follower, mut lines, mut read): (Child, BufReader<ChildStdout>, String),
+) -> Result<(String, String)> {
+    let ended = async { tokio::try_join!(follower.wait_with_output(), lines.read_to_string(&mut read)) };
+    let (ended, _) =
+        tokio::time::timeout(Duration::from_secs(60), ended).await.context("it is followed still")??;
+    let note = String::from_utf8(ended.stderr)?;
+    ensure!(ended.status.code() == Some(6), "{}: {note}", ended.status);
+    Ok((read, note))
+}
+
+/// A node with a run that goes on, whatever becomes of the node.
+async fn running() -> Result<(Place, Child, Up)> {
+    let place = Place::new("far")?;
+    place.define("idle", "command = [\"sh\", \"-c\", \"echo one; sleep 600\"]\n")?;
+    let up = Up::start_in(Folder::new()?, &["--no-runner"]).await?;
+    let runner = place.start(&[&up.grpc], &up.token("runner", "far").await?)?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    up.skein(&["agent", "run", "idle"]).await?;
+    up.row("instances", |row| row["agent"] == "idle" && row["state"] == "running").await?;
+    Ok((place, runner, up))
 }
 
 /// The run goes on, and so may what happens: who follows them would else take what they have for all there is.
 #[tokio::test]
 async fn who_follows_what_a_stopping_node_tells_is_told_to_try_again() -> Result<()> {
-    let place = Place::new("far")?;
-    place.define("idle", "command = [\"sh\", \"-c\", \"echo one; sleep 600\"]\n")?;
-    let up = Up::start_in(Folder::new()?, &["--no-runner"]).await?;
-    let _runner = place.start(&[&up.grpc], &up.token("runner", "far").await?)?;
-    up.row("runners", |runner| runner["state"] == "ready").await?;
-    up.skein(&["agent", "run", "idle"]).await?;
-    up.row("instances", |row| row["agent"] == "idle" && row["state"] == "running").await?;
-    let followers = [
-        (following(&up, &["agent", "logs", "idle", "--follow"]).await?, "call again"),
-        (following(&up, &["events", "--follow"]).await?, "--after "),
-    ];
+    let (_place, _runner, up) = running().await?;
+    let logs = following(&up, &["agent", "logs", "idle", "--follow"]).await?;
+    let events = following(&up, &["events", "--follow"]).await?;
     let _folder = up.terminate().await?;
-    for ((follower, mut lines), advice) in followers {
-        let mut rest = String::new();
-        let ended = async { tokio::try_join!(follower.wait_with_output(), lines.read_to_string(&mut rest)) };
-        let (ended, _) =
-            tokio::time::timeout(Duration::from_secs(60), ended).await.context("it is followed still")??;
-        let note = String::from_utf8(ended.stderr)?;
-        ensure!(ended.status.code() == Some(6) && note.contains(advice), "{}: {note}", ended.status);
+    for (follower, advice) in [(logs, "call again"), (events, "--after ")] {
+        let (_, note) = told_to_try_again(follower).await?;
+        ensure!(note.contains(advice), "{note}");
     }
+    Ok(())
+}
+
+/// A node that dies says nothing. Its connections break, and that is no failure of whoever followed.
+#[tokio::test]
+async fn who_follows_a_node_that_dies_is_told_to_try_again() -> Result<()> {
+    let (_place, _runner, up) = running().await?;
+    let logs = following(&up, &["agent", "logs", "idle", "--follow"]).await?;
+    let events = following(&up, &["events", "--follow", "--json"]).await?;
+    let _folder = up.kill().await?;
+    let (_, note) = told_to_try_again(logs).await?;
+    ensure!(note.contains("the connection to the node broke") && note.contains("call again"), "{note}");
+    let (read, note) = told_to_try_again(events).await?;
+    let last: Value = serde_json::from_str(read.lines().last().context("no event was told")?)?;
+    ensure!(note.trim_end().ends_with(&format!("--after {}", last["position"])), "{note} after {last}");
     Ok(())
 }

@@ -209,6 +209,7 @@ impl Admin {
             content: format!("The swarm `{name}` was made."),
             reply_to: None,
             mentions: Vec::new(),
+            strangers: Vec::new(),
             assignees: Vec::new(),
         };
         let command = channels::Command::Post(Box::new(post));

@@ -1,5 +1,7 @@
 //! A running node, as its operator reaches it: the other end of [`super::admin`].
 
+use std::time::Duration;
+
 use serde_json::Value;
 use skein_proto::v1::admin_client::AdminClient;
 use skein_proto::v1::{Document, ListRequest};
@@ -13,6 +15,12 @@ use tonic::{Request, Response, Status};
 use crate::api::bearer;
 use crate::node::Endpoint;
 use crate::node::datadir::Layout;
+
+/// How long a node may take to let somebody in.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How often a node is asked whether it is there, and how long it may take to say so. One that stands still does not.
+const PROBE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 pub type Admin = AdminClient<InterceptedService<Channel, Bearer>>;
 
@@ -61,6 +69,11 @@ async fn reach(layout: &Layout, endpoint: &Endpoint, bearer: Bearer) -> Result<A
         Refusal::new(Code::Unavailable, problem)
     };
     let address = Address::from_shared(format!("http://{}", endpoint.grpc)).map_err(unreachable)?;
+    let address = address
+        .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(PROBE)
+        .keep_alive_timeout(PATIENCE)
+        .keep_alive_while_idle(true);
     let channel = address.connect().await.map_err(unreachable)?;
     // The longest webhooks come whole, with all that an event says of them.
     Ok(AdminClient::with_interceptor(channel, bearer).max_decoding_message_size(usize::MAX))
@@ -109,7 +122,7 @@ pub async fn list(admin: &mut Admin, view: &str, swarm: &str, limit: u32) -> Res
 pub async fn rows(admin: &mut Admin, mut request: ListRequest) -> Result<Listed, Refusal> {
     let mut listed = Listed::default();
     loop {
-        let reply = admin.list(request.clone()).await.map_err(refused)?.into_inner();
+        let reply = admin.list(request.clone()).await.map_err(untold)?.into_inner();
         listed.rebuilding |= reply.rebuilding;
         for row in &reply.rows {
             listed.rows.push(read(row)?);
@@ -131,9 +144,31 @@ pub fn document(answer: Answer) -> Result<Value, Refusal> {
     read(&answer.map_err(refused)?.into_inner().json)
 }
 
-/// The node's refusal.
+/// The document by which a node has shown something.
+///
+/// # Errors
+/// The node's refusal; `unavailable` when the connection has broken instead, `internal` when the answer cannot be read.
+pub fn shown(answer: Answer) -> Result<Value, Refusal> {
+    read(&answer.map_err(untold)?.into_inner().json)
+}
+
+/// The node's refusal; `outcome_unknown` when the connection has broken instead.
 pub fn refused(status: Status) -> Refusal {
     bearer::refusal(&status)
+}
+
+/// The node's refusal to tell something; `unavailable` when the connection has broken instead.
+pub fn untold(status: Status) -> Refusal {
+    broken_off(status, "call again")
+}
+
+/// The same, with advice of its own.
+pub fn broken_off(status: Status, advice: &str) -> Refusal {
+    if !bearer::is_broken(&status) {
+        return refused(status);
+    }
+    let problem = format!("the connection to the node broke ({}); {advice}", status.message());
+    Refusal::new(Code::Unavailable, problem)
 }
 
 /// Reads a JSON document of an answer.
@@ -143,4 +178,22 @@ pub fn refused(status: Status) -> Refusal {
 pub fn read(json: &str) -> Result<Value, Refusal> {
     serde_json::from_str(json)
         .map_err(|error| Refusal::new(Code::Internal, format!("the node's answer cannot be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn whoever_only_looked_is_not_told_to_look_whether_it_was_done() {
+        let broken = || Err(Status::from_error(Box::new(io::Error::from(io::ErrorKind::BrokenPipe))));
+        let told = shown(broken()).unwrap_err();
+        assert_eq!(told.code, Code::Unavailable, "{told}");
+        assert!(!told.message.contains("look whether") && told.message.contains("call again"), "{told}");
+        assert_eq!(document(broken()).unwrap_err().code, Code::Unknown, "what was ordered may be done");
+        let refused = Err(bearer::status(&Refusal::new(Code::NotFound, "there is no agent x")));
+        assert_eq!(shown(refused).unwrap_err().code, Code::NotFound);
+    }
 }

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use skein_proto::v1::{AgentRequest, StatusRequest};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 
 use super::Common;
-use crate::api::client;
+use crate::api::{bearer, client};
 
 /// How long a runner may take: it waits itself until nothing changes in the folder any more, and registers then.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,23 +47,24 @@ async fn ask(common: &Common, swarm: &str, agent: &Name) -> Result<Heard, Refusa
         Err(refusal) if refusal.code == Code::Unavailable => return Ok(Heard::NoNode),
         reached => reached?,
     };
-    let status = admin.status(StatusRequest {}).await.map_err(client::refused)?.into_inner();
+    let status = admin.status(StatusRequest {}).await.map_err(client::untold)?.into_inner();
     if client::read(&status.json)?["runners"].as_array().is_some_and(Vec::is_empty) {
         return Ok(Heard::NoRunner);
     }
     let request = AgentRequest { swarm: swarm.to_owned(), agent: agent.to_string() };
-    while !knows(client::document(admin.show_agents(request.clone()).await))? {
+    while !knows(admin.show_agents(request.clone()).await)? {
         tokio::time::sleep(LOOK).await;
     }
     Ok(Heard::Known)
 }
 
 /// Whether an answer shows that a runner has defined the agent. Until then there may be nothing of its name, and not even
-/// its swarm; and who has it may be away for a moment.
-fn knows(answer: Result<Value, Refusal>) -> Result<bool, Refusal> {
-    match answer {
+/// its swarm; and who has it may be away for a moment. Without the node nobody can say it.
+fn knows(answer: client::Answer) -> Result<bool, Refusal> {
+    let is_broken = answer.as_ref().is_err_and(bearer::is_broken);
+    match client::shown(answer) {
         Ok(shown) => Ok(!shown["definition"].is_null()),
-        Err(refusal) if matches!(refusal.code, Code::NotFound | Code::Unavailable) => Ok(false),
+        Err(refusal) if !is_broken && matches!(refusal.code, Code::NotFound | Code::Unavailable) => Ok(false),
         Err(refusal) => Err(refusal),
     }
 }
@@ -87,21 +87,28 @@ fn sentence(heard: Heard, folder: &str, swarm: &str, agent: &Name) -> Option<Str
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::io;
+
+    use serde_json::{Value, json};
+    use skein_proto::v1::Document;
+    use tonic::{Response, Status};
 
     use super::*;
 
     #[test]
     fn an_agent_is_known_once_a_runner_has_defined_it() {
-        let refused = |code| Err(Refusal::new(code, "no"));
-        assert!(knows(Ok(json!({"definition": {"scale": 1}}))).unwrap());
+        let shows = |document: Value| Ok(Response::new(Document { json: document.to_string() }));
+        let refused = |code| Err(bearer::status(&Refusal::new(code, "no")));
+        assert!(knows(shows(json!({"definition": {"scale": 1}}))).unwrap());
         // Runs of one that was there before, or of one that calls itself so.
-        assert!(!knows(Ok(json!({"definition": null, "instances": [{}]}))).unwrap());
+        assert!(!knows(shows(json!({"definition": null, "instances": [{}]}))).unwrap());
         for code in [Code::NotFound, Code::Unavailable] {
             assert!(!knows(refused(code)).unwrap(), "{code:?}");
         }
         // Another try would change nothing.
         assert_eq!(knows(refused(Code::Unauthenticated)).unwrap_err().code, Code::Unauthenticated);
+        let broken = Status::from_error(Box::new(io::Error::from(io::ErrorKind::BrokenPipe)));
+        assert_eq!(knows(Err(broken)).unwrap_err().code, Code::Unavailable, "it says nothing of runners");
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl History {
 async fn shown(common: &Common, agent: &str) -> Result<Value, CliError> {
     let request = AgentRequest { swarm: common.swarm.to_string(), agent: agent.to_owned() };
     let mut admin = common.admin().await?;
-    Ok(client::document(admin.show_agents(request).await)?)
+    Ok(client::shown(admin.show_agents(request).await)?)
 }
 
 async fn steer(common: &Common, agent: &str, order: &str) -> Result<(), CliError> {

@@ -33,7 +33,7 @@ impl Cluster {
             Cluster::Init(init) => init.run(),
             Cluster::Status { common } => {
                 let mut admin = common.admin().await?;
-                let reply = admin.cluster(ClusterRequest {}).await.map_err(client::refused)?.into_inner();
+                let reply = admin.cluster(ClusterRequest {}).await.map_err(client::untold)?.into_inner();
                 let status = client::read(&reply.json)?;
                 if common.json {
                     return Ok(table::print_document(&status, true)?);

@@ -1,16 +1,18 @@
 //! `skein credentials set|list|remove`: what agents may be lent.
 
-use std::io::{IsTerminal, Read};
+use std::io::{ErrorKind, IsTerminal, Read};
 
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use skein_runner::Error;
 use skein_runner::credentials::{Credentials, Reference, kinds};
 use skein_shared::spelling::distance;
 use skein_shared::{Code, Refusal};
 
 use super::table::{self, Column};
-use super::{CliError, Common};
+use super::{CliError, Common, unwritten};
+use crate::node::datadir;
 
 const COLUMNS: &[Column] = &[("CREDENTIAL", &["credential"]), ("FIELDS", &["fields"])];
 /// Letters by which a slip of the pen differs from what was meant: a type of one's own differs by more.
@@ -49,6 +51,7 @@ pub(super) struct Set {
 
 impl Set {
     fn run(self) -> Result<(), CliError> {
+        let credentials = all(&self.common)?;
         let mut input = std::io::stdin().lock();
         if input.is_terminal() {
             let hint = format!("skein credentials set {} {} < FILE", self.credential, self.field);
@@ -59,8 +62,8 @@ impl Set {
         let mut value = String::new();
         input.read_to_string(&mut value)?;
         let value = SecretString::from(value.trim_end_matches(['\r', '\n']));
-        let credentials = all(&self.common);
-        credentials.set(&self.credential, &self.field, &value).map_err(refused)?;
+        let set = credentials.set(&self.credential, &self.field, &value);
+        set.map_err(|error| refused(&credentials, error))?;
         let written = json!({"credential": self.credential.to_string(), "fields": [self.field]});
         table::print_document(&written, self.common.json)?;
         let variables = credentials.variables_of(&self.credential, &self.field)?;
@@ -97,7 +100,7 @@ pub(super) struct All {
 
 impl All {
     fn run(self) -> Result<(), CliError> {
-        let found = all(&self.common).list()?;
+        let found = all(&self.common)?.list()?;
         let row = |(credential, fields): (Reference, Vec<String>)| json!({"credential": credential.to_string(), "fields": fields});
         let rows: Vec<Value> = found.into_iter().map(row).collect();
         Ok(table::print(&rows, COLUMNS, self.common.json)?)
@@ -114,7 +117,9 @@ pub(super) struct Remove {
 
 impl Remove {
     fn run(self) -> Result<(), CliError> {
-        if all(&self.common).remove(&self.credential)? {
+        let credentials = all(&self.common)?;
+        let removed = credentials.remove(&self.credential);
+        if removed.map_err(|error| unwritten(credentials.folder(), error))? {
             return Ok(());
         }
         let problem = format!("there is no credential {}; list those there are", self.credential);
@@ -122,12 +127,20 @@ impl Remove {
     }
 }
 
-fn all(common: &Common) -> Credentials {
-    Credentials::new(common.layout().credentials())
+/// Those of the data directory, for who may look at them.
+fn all(common: &Common) -> Result<Credentials, CliError> {
+    let folder = common.files()?.credentials();
+    datadir::look_into(&folder)?;
+    Ok(Credentials::new(folder))
 }
 
-fn refused(problem: String) -> CliError {
-    Refusal::new(Code::InvalidArgument, problem).into()
+fn refused(credentials: &Credentials, error: Error) -> CliError {
+    match error {
+        Error::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            unwritten(credentials.folder(), source)
+        }
+        error => Refusal::new(error.code(), error.to_string()).into(),
+    }
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl DeadLetters {
                 return list::rows(&common, "dead-letters", agent, COLUMNS, limit).await;
             }
             DeadLetters::Show(one) => {
-                (one.common.admin().await?.show_dead_letter(one.request()).await, one.common)
+                return one.common.show(one.common.admin().await?.show_dead_letter(one.request()).await);
             }
             DeadLetters::Replay(one) => {
                 (one.common.admin().await?.replay_dead_letter(one.request()).await, one.common)

@@ -1,6 +1,7 @@
 //! `skein agent add` and `skein agent validate`: the folder in which agents are defined.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,10 +10,11 @@ use skein_runner::credentials::Reference;
 use skein_runner::definition::{self, Absent, Definition, is_agent};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
+use tempfile::TempDir;
 use tokio::process::Command;
 use url::Url;
 
-use super::{CliError, Common, added, table};
+use super::{CliError, Common, added, table, unwritten};
 
 /// Where a collection of agents may have one of them.
 const PLACES: [&str; 3] = ["", "agents", "skills"];
@@ -27,18 +29,19 @@ pub(super) struct Validate {
 
 impl Validate {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let folder = self.folder.unwrap_or_else(|| self.common.layout().agents());
+        let folder = match self.folder {
+            Some(folder) => folder,
+            None => self.common.files()?.agents(),
+        };
         let found = if is_agent(&folder) { vec![one(&folder)] } else { all(&folder)? };
         let wrong = found.iter().filter(|row| !row["problem"].is_null()).count();
+        let mut out = std::io::stdout().lock();
         for row in &found {
             // A problem is a sentence or two, and no cell of a table.
+            let (agent, problem) = (row["agent"].as_str(), row["problem"].as_str());
             match self.common.json {
-                true => println!("{row}"),
-                false => println!(
-                    "{}: {}",
-                    row["agent"].as_str().unwrap_or_default(),
-                    row["problem"].as_str().unwrap_or("good")
-                ),
+                true => writeln!(out, "{row}")?,
+                false => writeln!(out, "{}: {}", agent.unwrap_or_default(), problem.unwrap_or("good"))?,
             }
         }
         if wrong == 0 {
@@ -109,14 +112,13 @@ impl Add {
     /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all of
     /// it or nothing. Gives its folder, and what was read of it.
     async fn put(&self) -> Result<(PathBuf, Definition), CliError> {
-        let agents = self.common.layout().agents();
+        let agents = self.common.files()?.agents();
         let place = agents.join(self.name.as_str());
         if place.exists() {
             let problem = format!("there is an agent {} in {}; change it there", self.name, agents.display());
             return Err(Refusal::new(Code::AlreadyExists, problem).into());
         }
-        fs::create_dir_all(&agents)?;
-        let workshop = tempfile::Builder::new().prefix(".add-").tempdir_in(&agents)?;
+        let workshop = workshop(&agents).map_err(|error| unwritten(&agents, error))?;
         let made = workshop.path().join(self.name.as_str());
         match &self.from {
             Some(source) => copy_tree(&find(source, workshop.path(), &self.name).await?, &made)?,
@@ -166,6 +168,12 @@ impl Add {
         ];
         asked.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
+}
+
+/// Where an agent is put together, on the disk that it is to lie on.
+fn workshop(agents: &Path) -> std::io::Result<TempDir> {
+    fs::create_dir_all(agents)?;
+    tempfile::Builder::new().prefix(".add-").tempdir_in(agents)
 }
 
 /// What there is to say of a coding agent that is not where runs look for it: nobody else would before the first

@@ -26,12 +26,22 @@ impl Events {
         let Events { common, follow, after } = self;
         let request = EventsRequest { swarm: common.swarm.to_string(), after, follow };
         let mut admin = common.admin().await?;
-        let mut events = admin.events(request).await.map_err(client::refused)?.into_inner();
-        while let Some(event) = events.message().await.map_err(client::refused)? {
+        let mut last = after;
+        let events = admin.events(request).await;
+        let mut events = events.map_err(|status| client::broken_off(status, &goes_on(last)))?.into_inner();
+        while let Some(event) =
+            events.message().await.map_err(|status| client::broken_off(status, &goes_on(last)))?
+        {
             print(&event, common.json)?;
+            last = event.position;
         }
         Ok(())
     }
+}
+
+/// How to have the events that come after this position.
+fn goes_on(last: u64) -> String {
+    format!("what comes after this you have with --after {last}")
 }
 
 fn print(event: &Event, json: bool) -> Result<(), CliError> {

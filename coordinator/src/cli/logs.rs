@@ -44,8 +44,8 @@ impl Logs {
             grep: self.grep,
         };
         let mut admin = self.common.admin().await?;
-        let mut parts = admin.agent_logs(request).await.map_err(client::refused)?.into_inner();
-        while let Some(part) = parts.message().await.map_err(client::refused)? {
+        let mut parts = admin.agent_logs(request).await.map_err(client::untold)?.into_inner();
+        while let Some(part) = parts.message().await.map_err(client::untold)? {
             print(&part, self.common.json)?;
         }
         Ok(())

@@ -33,6 +33,7 @@ mod transfer;
 mod up;
 mod webhooks;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::LazyLock;
@@ -46,7 +47,7 @@ use crate::api::client;
 use crate::cluster::member::FORMAT;
 use crate::demo;
 use crate::node::StartError;
-use crate::node::datadir::{DataDirError, Layout};
+use crate::node::datadir::{self, DataDirError, Layout};
 
 /// Whoever updates a cluster has to know the format before the program runs.
 static VERSION: LazyLock<String> =
@@ -79,6 +80,16 @@ impl Common {
         Layout::new(&self.data)
     }
 
+    /// The same for a command that reads or writes what is there itself.
+    ///
+    /// # Errors
+    /// `forbidden` for a user who may not look into it.
+    fn files(&self) -> Result<Layout, Refusal> {
+        let layout = self.layout();
+        datadir::look_into(layout.root())?;
+        Ok(layout)
+    }
+
     /// The node that runs on the data directory.
     async fn admin(&self) -> Result<client::Admin, Refusal> {
         client::connect(&self.layout()).await
@@ -103,6 +114,11 @@ impl Common {
             return Err(Refusal::new(Code::Unavailable, problem).into());
         }
         Ok(found.and_then(|member| member["id"].as_str()?.parse().ok()))
+    }
+
+    /// Prints what a node has shown: nothing has changed by it.
+    fn show(&self, answer: client::Answer) -> Result<(), CliError> {
+        Ok(table::print_document(&client::shown(answer)?, self.json)?)
     }
 
     /// Prints the document that a node has answered with.
@@ -218,7 +234,15 @@ pub enum CliError {
     #[error("{0}")]
     Certificates(String),
     #[error(transparent)]
-    File(#[from] std::io::Error),
+    File(#[from] io::Error),
+}
+
+/// A failure to write into a folder of the data directory.
+fn unwritten(folder: &Path, error: io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => datadir::denied("write into", folder, &error).into(),
+        _ => error.into(),
+    }
 }
 
 impl From<Refusal> for CliError {
@@ -230,7 +254,7 @@ impl From<Refusal> for CliError {
 impl CliError {
     /// Whoever read the output has seen enough.
     pub fn is_unread(&self) -> bool {
-        matches!(self, CliError::File(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+        matches!(self, CliError::File(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// 1 a failure, 2 bad usage, 3 not allowed, 4 not found, 5 refused, 6 try again.
@@ -239,6 +263,11 @@ impl CliError {
             CliError::Refused(refusal) => refusal.code.exit(),
             CliError::Start(StartError::DataDir(DataDirError::InUse { .. })) => 5,
             CliError::Start(StartError::Setting(_)) => 2,
+            CliError::Start(StartError::DataDir(DataDirError::Io { error, .. })) | CliError::File(error)
+                if error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Code::Forbidden.exit()
+            }
             CliError::Start(_) | CliError::File(_) | CliError::Demo(_) | CliError::Agent(_) => 1,
             CliError::Certificates(_) => 5,
             CliError::Usage(_) => 2,
@@ -402,6 +431,20 @@ mod tests {
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
+    }
+
+    #[test]
+    fn what_a_user_may_not_use_is_not_allowed() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let folder = || Path::new("/of/another");
+        let of_node = StartError::from(DataDirError::Io { path: folder().to_owned(), error: denied() });
+        let of_folder = unwritten(folder(), denied());
+        let said = of_folder.to_string();
+        assert!(said.contains("write into /of/another") && said.contains("run as the user who"), "{said}");
+        for error in [CliError::File(denied()), CliError::Start(of_node), of_folder] {
+            assert_eq!(error.exit(), 3, "{error}");
+        }
+        assert_eq!(unwritten(folder(), io::ErrorKind::StorageFull.into()).exit(), 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `skein token fetch|refresh`: tokens over HTTP, from a node anywhere.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use skein_shared::{Code, Refusal};
 use url::Url;
 
 use super::CliError;
+use super::table::plain_line;
 use super::token::{lifetime, secret_of};
 use crate::auth::{Rights, Role, View};
 use crate::https::{self, Failure};
@@ -115,16 +117,14 @@ impl From {
         let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let (status, answer) = self.post(&url, body).await?;
         let Some(token) = answer["access_token"].as_str() else {
-            let said = answer["error_description"].as_str().unwrap_or("it gave no token");
-            let code = if status.is_server_error() { Code::Unavailable } else { Code::Unauthenticated };
-            return Err(Refusal::new(code, format!("{url}: {said}")).into());
+            return Err(refused(&url, status, &answer).into());
         };
-        match self.format {
-            Format::Token => println!("{token}"),
-            Format::Headers => println!("{}", json!({ "Authorization": format!("Bearer {token}") })),
-            Format::Json => println!("{answer}"),
-        }
-        Ok(())
+        let mut out = std::io::stdout().lock();
+        Ok(match self.format {
+            Format::Token => writeln!(out, "{token}"),
+            Format::Headers => writeln!(out, "{}", json!({ "Authorization": format!("Bearer {token}") })),
+            Format::Json => writeln!(out, "{answer}"),
+        }?)
     }
 
     async fn post(&self, url: &str, form: String) -> Result<(StatusCode, Value), CliError> {
@@ -138,5 +138,83 @@ impl From {
         let unreachable = |failure: Failure| Refusal::new(Code::Unavailable, format!("{url}: {failure}"));
         let answer = https::send(&client, request, LARGEST, PATIENCE).await.map_err(unreachable)?;
         Ok((answer.status(), serde_json::from_slice(answer.body()).unwrap_or_default()))
+    }
+}
+
+/// Why an answer holds no token, and what to do.
+fn refused(url: &str, status: StatusCode, answer: &Value) -> Refusal {
+    let passing = passing(status);
+    // What knows of no such address may say so in JSON too.
+    let Some(error) = answer["error"].as_str().filter(|_| status != StatusCode::NOT_FOUND) else {
+        return no_issuer(url, status, passing);
+    };
+    let code = passing.unwrap_or(match error {
+        "invalid_request" | "invalid_target" | "unsupported_grant_type" => Code::InvalidArgument,
+        "temporarily_unavailable" => Code::Unavailable,
+        "invalid_scope" => Code::Forbidden,
+        _ => Code::Unauthenticated,
+    });
+    let said = match answer["error_description"].as_str() {
+        Some(said) => plain_line(said),
+        None => format!("it refuses with `{}`", plain_line(error)),
+    };
+    let advice = match error {
+        "invalid_client" => "; look at --client and --secret-file: `skein client add` has printed the secret",
+        _ => "",
+    };
+    Refusal::new(code, format!("{url}: {said}{advice}"))
+}
+
+/// What is said of an answer that is none of OAuth's.
+fn no_issuer(url: &str, status: StatusCode, passing: Option<Code>) -> Refusal {
+    let said = match passing {
+        Some(_) => "what answers there cannot just now; try again in a moment, and look at --url",
+        None => "nobody issues tokens at this address; look at --url, which is that of a node",
+    };
+    let code = passing.unwrap_or(match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Code::Forbidden,
+        _ => Code::NotFound,
+    });
+    Refusal::new(code, format!("{url} ({status}): {said}"))
+}
+
+/// What an answer of this status says of the moment alone.
+fn passing(status: StatusCode) -> Option<Code> {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => Some(Code::RateLimited),
+        StatusCode::REQUEST_TIMEOUT => Some(Code::Unavailable),
+        status => status.is_server_error().then_some(Code::Unavailable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_a_token_is_told_by_what_it_says() {
+        let no = |error: &str, said: &str| json!({ "error": error, "error_description": said });
+        for (status, answer, exit, said) in [
+            (429, no("temporarily_unavailable", "too many calls"), 6, "too many calls"),
+            (408, Value::Null, 6, "try again in a moment"),
+            (502, Value::Null, 6, "try again in a moment"),
+            (503, no("temporarily_unavailable", "nobody can say yet"), 6, "nobody can say yet"),
+            (409, no("temporarily_unavailable", "not now"), 6, "not now"),
+            (400, no("invalid_request", "lifetime is a number"), 2, "lifetime is a number"),
+            (400, no("unsupported_grant_type", "another grant"), 2, "another grant"),
+            (400, no("invalid_scope", "more than it has"), 3, "more than it has"),
+            (400, no("invalid_grant", "it was\nrevoked\u{7}"), 3, "it was revoked"),
+            (401, no("invalid_client", "no such client"), 3, "no such client; look at --client"),
+            (400, json!({ "error": "invalid_grant" }), 3, "it refuses with `invalid_grant`"),
+            (404, json!({ "error": "Not Found" }), 4, "nobody issues tokens at this address; look at --url"),
+            (302, Value::Null, 4, "nobody issues tokens at this address; look at --url"),
+            (200, Value::Null, 4, "nobody issues tokens at this address; look at --url"),
+            (403, Value::Null, 3, "nobody issues tokens at this address; look at --url"),
+        ] {
+            let refusal = refused("http://node", StatusCode::from_u16(status).unwrap(), &answer);
+            assert_eq!(refusal.code.exit(), exit, "{status} {answer}: {}", refusal.message);
+            let told = refusal.message.starts_with("http://node") && refusal.message.contains(said);
+            assert!(told, "{status} {answer}: {}", refusal.message);
+        }
     }
 }

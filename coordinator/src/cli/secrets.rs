@@ -47,7 +47,7 @@ impl Secrets {
         if order != "list" {
             return common.print(answer);
         }
-        let rows: Vec<Value> = client::document(answer)?["keys"].as_array().cloned().unwrap_or_default();
+        let rows: Vec<Value> = client::shown(answer)?["keys"].as_array().cloned().unwrap_or_default();
         Ok(table::print(&rows, COLUMNS, common.json)?)
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Status {
 impl Status {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let mut admin = self.common.admin().await?;
-        let reply = admin.status(StatusRequest {}).await.map_err(client::refused)?.into_inner();
+        let reply = admin.status(StatusRequest {}).await.map_err(client::untold)?.into_inner();
         let mut status = client::read(&reply.json)?;
         if !self.common.json {
             status = for_people(status);

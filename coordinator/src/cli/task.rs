@@ -52,7 +52,7 @@ impl Task {
         let (answer, common) = match self {
             Task::Show { id, common } => {
                 let request = TaskRequest { swarm: common.swarm.to_string(), task: id.to_string() };
-                (common.admin().await?.show_task(request).await, common)
+                return common.show(common.admin().await?.show_task(request).await);
             }
             Task::Create { text, priority, tags, depends_on, idempotency_key, common } => {
                 let request = CreateTaskRequest {

@@ -1,6 +1,6 @@
 //! `skein tools`: what an agent can do, a person can do, through the same calls.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -154,7 +154,8 @@ async fn describe(name: &str, as_whom: &AsWhom) -> Result<(), CliError> {
         return Ok(table::print_document(&tool, true)?);
     }
     let said = |field: &str| tool[field].as_str().unwrap_or_default().to_owned();
-    println!("{} ({}, {})\n{}\n", said("name"), said("area"), said("effect"), said("description"));
+    let (name, area, effect) = (said("name"), said("area"), said("effect"));
+    writeln!(io::stdout().lock(), "{name} ({area}, {effect})\n{}\n", said("description"))?;
     Ok(table::print(&arguments_of(&tool["inputSchema"]), ARGUMENTS, false)?)
 }
 
@@ -224,11 +225,16 @@ fn refused(called: &Called) -> Option<CliError> {
 }
 
 fn print(called: &Called, json: bool) -> Result<(), CliError> {
-    if called.json.is_null() {
-        println!("{}", called.text);
-        return Ok(());
+    match text_of(called, json) {
+        Some(text) => Ok(writeln!(io::stdout().lock(), "{text}")?),
+        None => Ok(table::print_document(&called.json, json)?),
     }
-    Ok(table::print_document(&called.json, json)?)
+}
+
+/// What is printed of a tool whose text is all there is.
+fn text_of(called: &Called, json: bool) -> Option<String> {
+    let text = &called.text;
+    called.json.is_null().then(|| if json { json!({ "text": text }).to_string() } else { table::plain(text) })
 }
 
 impl From<ConnectionError> for CliError {
@@ -256,6 +262,16 @@ mod tests {
             let error = given(&[bad]).unwrap_err();
             assert!(matches!(error, CliError::Usage(_)), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_text_is_json_to_those_who_ask_for_json() {
+        let called = |json| Called { text: "one\n\u{1b}[2Jtwo".to_owned(), json, is_error: false };
+        let alone = called(Value::Null);
+        let printed: Value = serde_json::from_str(&text_of(&alone, true).unwrap()).unwrap();
+        assert_eq!(printed, json!({ "text": alone.text }));
+        assert_eq!(text_of(&alone, false).unwrap(), "one\n[2Jtwo");
+        assert_eq!(text_of(&called(json!({ "ok": true })), true), None);
     }
 
     #[test]

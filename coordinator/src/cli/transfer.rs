@@ -12,7 +12,7 @@ use skein_shared::{Code, Refusal};
 
 use super::{CliError, table};
 use crate::config::{self, Overrides};
-use crate::node::datadir::{DataDir, Layout};
+use crate::node::datadir::{self, DataDir, Layout};
 use crate::node::{Alone, StartError};
 use crate::projection;
 use crate::store::transfer::{self, Summary, TransferError};
@@ -95,6 +95,7 @@ impl Import {
 
 impl Place {
     async fn open(&self, makes: bool) -> Result<Alone, CliError> {
+        datadir::look_into(&self.data)?;
         let overrides = Overrides { redis: self.redis.clone(), ..Overrides::default() };
         let config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;

@@ -59,7 +59,9 @@ impl Webhooks {
                 return list::rows(&common, "webhooks", "", COLUMNS, limit).await;
             }
             Webhooks::Simulate(simulate) => return simulate.run(),
-            Webhooks::Show(one) => (one.common.admin().await?.show_webhook(one.request()).await, one.common),
+            Webhooks::Show(one) => {
+                return one.common.show(one.common.admin().await?.show_webhook(one.request()).await);
+            }
             Webhooks::Replay(one) => {
                 (one.common.admin().await?.replay_webhook(one.request()).await, one.common)
             }

@@ -25,6 +25,8 @@ pub(super) struct Keeper {
     twins: Twins,
     /// The life of the store has ended, which is told once, however long the next one is waited for.
     is_orphaned: bool,
+    /// This node ends: nobody asks it any more, and its next process goes on with what its read side has.
+    is_ending: bool,
 }
 
 /// Why a round was broken off.
@@ -43,7 +45,7 @@ impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
         let now = cluster.store.held().now();
         let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, now);
-        Self { cluster, steward, twins: Twins::default(), is_orphaned: false }
+        Self { cluster, steward, twins: Twins::default(), is_orphaned: false, is_ending: false }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Twin> {
@@ -113,10 +115,10 @@ impl Keeper {
                     shards = shards.len(),
                     "shards of this node were taken by others, or their leases cannot be read"
                 );
-                held.lose(&shards);
+                self.lose(&shards);
             }
             Output::Lose(shards) => {
-                held.lose(&shards);
+                self.lose(&shards);
                 info!(shards = shards.len(), "gave up shards");
             }
             Output::Members(members) => drop(table.members_are(members)),
@@ -163,9 +165,21 @@ impl Keeper {
     /// Before a shard is taken again: a version that was lost and one that is written after that have the same number.
     fn forget(&self) {
         let held: Vec<Shard> = self.cluster.store.held().all().into_iter().map(|(shard, _)| shard).collect();
-        self.cluster.store.held().lose(&held);
+        self.lose(&held);
+    }
+
+    /// Of each loss those are told at once who live there: a shard that came a moment ago may go again before they have
+    /// looked what there is, and what they have taken in of it meanwhile would stay.
+    fn lose(&self, shards: &[Shard]) {
+        self.cluster.store.held().lose(shards);
+        if !self.is_ending {
+            self.tell_of_loss(shards);
+        }
+    }
+
+    fn tell_of_loss(&self, shards: &[Shard]) {
         if let Some(tenants) = self.cluster.tenants.get() {
-            tenants.forget(&held);
+            tenants.forget(shards);
         }
     }
 
@@ -217,9 +231,7 @@ impl Keeper {
         if lapsed.is_empty() {
             return;
         }
-        if let Some(tenants) = self.cluster.tenants.get() {
-            tenants.forget(&lapsed);
-        }
+        self.tell_of_loss(&lapsed);
         warn!(
             shards = lapsed.len(),
             "leases could not be renewed in time, or the machine slept; their entities leave this node"
@@ -227,6 +239,7 @@ impl Keeper {
     }
 
     async fn give_up(&mut self) {
+        self.is_ending = true;
         if let Err(Broken::Store(problem)) = self.carry_out(Input::Resign).await {
             warn!(%problem, "the leases could not be given up; they end by themselves");
         }

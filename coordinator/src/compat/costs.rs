@@ -1,4 +1,4 @@
-//! What the sessions of the seed's runners cost.
+//! What the sessions of Agent Swarm's runners cost.
 
 use axum::extract::State;
 use serde::Deserialize;

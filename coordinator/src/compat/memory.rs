@@ -37,30 +37,28 @@ pub(super) async fn search(State(compat): State<Compat>, asked: Asked) -> Answer
 /// Remembers a text in pieces. Those of a file replace what it left behind before.
 pub(super) async fn index(State(compat): State<Compat>, asked: Asked) -> Answer {
     let own = (asked.who.role != Role::Operator).then_some(asked.who.agent);
-    let text = |field: &str| asked.text(field).filter(|text| !text.is_empty()).map(str::to_owned);
     let tags = asked.fields.get("tags").filter(|tags| !tags.is_null()).cloned();
     let tags = tags.map(serde_json::from_value).transpose();
-    let of = Remember {
+    let text = Remember {
         id: None,
         agent: asked.field_id("agentId")?.or(own),
         scope: one_of(&asked, "scope", "agent or swarm")?,
         name: asked.need("name")?.to_owned(),
-        content: String::new(),
+        content: asked.need("content")?.to_owned(),
         summary: None,
         source: one_of::<Source>(&asked, "source", "manual, file_index, session_summary or task_completion")?,
         source_task: asked.field_id("sourceTaskId")?,
-        source_path: text("sourcePath"),
+        source_path: asked.text("sourcePath").filter(|path| !path.is_empty()).map(str::to_owned),
         tags: tags.map_err(|_| Problem::bad_request("tags must be a list of texts"))?.unwrap_or_default(),
         chunk_index: 0,
         total_chunks: 1,
     };
-    if of.scope == Scope::Agent && of.agent.is_none() {
+    if text.scope == Scope::Agent && text.agent.is_none() {
         return Err(Problem::bad_request(
             "agentId is missing: say whose memory it is, or use the scope swarm",
         ));
     }
-    let content = asked.need("content")?;
-    let indexing = asked.service.index(&asked.who, asked.request, content, of);
+    let indexing = asked.service.index(&asked.who, asked.request, text);
     let memories = compat.like(&asked, "inject-learning", indexing).await?;
     taken(json!({ "queued": true, "memoryIds": memories }))
 }

@@ -1,10 +1,10 @@
-//! Agent Swarm's HTTP routes, for its runners, hooks and scripts as they are (spec: Agent Swarm 5.4). They are served only
-//! with `--compat agent-swarm`, by the one key that all of its programs share.
+//! Agent Swarm's HTTP routes, for its runners, hooks and scripts as they are (spec: Agent Swarm 5.4). They are served
+//! only with `--compat agent-swarm`, by the one key that all of its programs share.
 //!
 //! `door` tells who asks; `nameless` lets those in at MCP who do not say so; each other file has the routes about one
 //! thing. What a route does it does by the tool of the same meaning, or by the service as that tool: with its rights,
-//! where the seed checks less, its limits and its line in the log. Signs of life are no tool's, and only counted. The guide
-//! for operators lists what is left out.
+//! where Agent Swarm checks less, its limits and its line in the log. Signs of life are no tool's, and only counted.
+//! The guide for operators lists what is left out.
 
 mod agents;
 mod answer;

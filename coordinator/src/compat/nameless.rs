@@ -1,5 +1,5 @@
-//! Callers of MCP that have the key and do not say who they are, as those of the seed may where it does not matter: to
-//! look at the swarm, and to join it by `requestedId` (spec: Agent Swarm 1.5, 1.6).
+//! Callers of MCP that have the key and do not say who they are, as those of Agent Swarm may where it does not matter:
+//! to look at the swarm, and to join it by `requestedId` (spec: Agent Swarm 1.5, 1.6).
 
 use std::sync::Arc;
 

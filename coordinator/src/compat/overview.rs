@@ -18,7 +18,8 @@ const SHOWN: usize = 100;
 /// How long a task counts as one that the lead has just handed out.
 const RECENT: Duration = Duration::from_secs(300);
 
-/// The newest entries of the log, the newest first. Without an agent those on how agents are stay out, as the seed has it.
+/// The newest entries of the log, the newest first. Without an agent those on how agents are stay out, as Agent Swarm
+/// has it.
 pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
     let (limit, agent) = (asked.number("limit", SHOWN)?, asked.id("agentId")?);
     let reading = asked.service.newest_events(&asked.who);

@@ -1,5 +1,5 @@
-//! What a runner of the seed asks again and again, and tells of its sessions. Sessions are signs of life here; what they
-//! say is not kept, for nobody can tell what secrets are in it, and so there is nothing to show of it.
+//! What a runner of Agent Swarm asks again and again, and tells of its sessions. Sessions are signs of life here; what
+//! they say is not kept, for nobody can tell what secrets are in it, and so there is nothing to show of it.
 
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::Compat;
 use super::answer::{Answer, made, ok};
 use super::door::Asked;
+use super::tasks::of;
 use crate::service::lists;
 use crate::service::summons::Summons;
 
@@ -52,22 +53,24 @@ pub(super) async fn begin(State(compat): State<Compat>, asked: Asked) -> Answer 
     made(json!({ "session": session(id, who.agent, task, asked.service.clock().now().iso()) }))
 }
 
-/// The tasks that are being worked on.
+/// The tasks that are being worked on, by anybody or by one agent.
 pub(super) async fn sessions(State(compat): State<Compat>, asked: Asked) -> Answer {
     let agent = asked.id("agentId")?;
     let wanted = lists::Tasks {
         status: Some("in_progress".to_owned()),
+        mine: agent.is_some(),
         heartbeat: true,
         limit: SESSIONS,
         ..lists::Tasks::default()
     };
-    let listing = async { asked.service.list_tasks(&asked.who, wanted).await?.whole() };
+    let who = of(&asked.who, agent);
+    let listing = async { asked.service.list_tasks(&who, wanted).await?.whole() };
     let tasks = compat.like(&asked, "get-tasks", listing).await?;
     let id = |task: &Value, field: &str| task[field].as_str().and_then(|id| Uuid::try_parse(id).ok());
     let sessions = tasks.rows.iter().filter_map(|task| {
         let (task_id, owner) = (id(task, "id")?, id(task, "agentId")?);
         let since = task["lastUpdatedAt"].as_str().unwrap_or_default().to_owned();
-        agent.is_none_or(|agent| agent == owner).then(|| session(task_id, owner, Some(task_id), since))
+        Some(session(task_id, owner, Some(task_id), since))
     });
     ok(json!({ "sessions": sessions.collect::<Vec<_>>() }))
 }

@@ -8,16 +8,26 @@ use uuid::Uuid;
 use super::Compat;
 use super::answer::{Answer, Problem, made, ok};
 use super::door::Asked;
+use crate::service::schedules::Wanted;
 
+/// All of them: Agent Swarm's programs know no pages, and make what they do not find.
 pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let texts = ["name", "scheduleType"].into_iter();
-    let mut arguments: Map<String, Value> =
-        texts.filter_map(|name| Some((name.to_owned(), json!(asked.query(name)?)))).collect();
-    for flag in ["enabled", "hideCompleted"] {
-        arguments.extend(asked.flag(flag).map(|value| (flag.to_owned(), json!(value))));
-    }
-    let listed = compat.tool(&asked, "list-schedules", arguments).await?;
-    ok(json!({ "scheduledTasks": listed["schedules"] }))
+    let one_time = match asked.query("scheduleType") {
+        None => None,
+        Some("recurring") => Some(false),
+        Some("one_time") => Some(true),
+        Some(_) => return Err(Problem::bad_request("scheduleType must be recurring or one_time")),
+    };
+    let wanted = Wanted {
+        enabled: asked.flag("enabled"),
+        name: asked.query("name").map(str::to_owned),
+        one_time,
+        hide_completed: asked.flag("hideCompleted").unwrap_or(true),
+        ..Wanted::default()
+    };
+    let listing = asked.service.all_schedules(&asked.who, wanted);
+    let schedules = compat.like(&asked, "list-schedules", listing).await?;
+    ok(json!({ "scheduledTasks": schedules }))
 }
 
 pub(super) async fn create(State(compat): State<Compat>, asked: Asked) -> Answer {

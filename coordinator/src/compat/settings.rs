@@ -58,7 +58,7 @@ pub(super) async fn reload(State(compat): State<Compat>, asked: Asked) -> Answer
     }))
 }
 
-/// The script with which the seed's programs begin the start of every agent: a setting of the whole swarm.
+/// The script with which Agent Swarm's programs begin the start of every agent: a setting of the whole swarm.
 pub(super) async fn setup_script(compat: &Compat, asked: &Asked) -> Result<Value, Problem> {
     let wanted = [("scope", "global"), ("key", "SETUP_SCRIPT")];
     let wanted = wanted.map(|(argument, value)| (argument.to_owned(), json!(value)));

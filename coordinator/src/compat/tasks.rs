@@ -40,7 +40,7 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
 }
 
 /// The same caller, looking for another agent.
-fn of(who: &Principal, agent: Option<Uuid>) -> Principal {
+pub(super) fn of(who: &Principal, agent: Option<Uuid>) -> Principal {
     Principal { agent: agent.unwrap_or(who.agent), ..who.clone() }
 }
 

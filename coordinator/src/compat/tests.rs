@@ -1,5 +1,5 @@
-//! The steps of the seed's runner loop, written down from its description (spec: Agent Swarm 5.1, 5.2), and each route by
-//! the shape of its answer.
+//! The steps of Agent Swarm's runner loop, written down from its description (spec: Agent Swarm 5.1, 5.2), and each
+//! route by the shape of its answer.
 
 mod costs;
 mod limits;
@@ -321,7 +321,7 @@ async fn every_route_answers_in_the_seed_s_shape() {
 }
 
 #[tokio::test]
-async fn a_schedule_is_shown_that_a_list_has_no_room_for() {
+async fn every_schedule_is_listed_and_shown_however_many_there_are() {
     use skein_shared::schedules::{Command, Create, Schedules};
 
     let bed = Bed::swarm().await;
@@ -335,7 +335,17 @@ async fn a_schedule_is_shown_that_a_list_has_no_room_for() {
     let made = bed.is(201, "POST", "/api/schedules", Some(LEAD), last).await;
     let listed = bed.is(200, "GET", "/api/scheduled-tasks", None, Value::Null).await;
     let listed = listed["scheduledTasks"].as_array().unwrap();
-    assert!(listed.len() == 1000 && listed.iter().all(|schedule| schedule["id"] != made["id"]));
+    let names: std::collections::BTreeSet<_> =
+        listed.iter().map(|schedule| schedule["name"].as_str()).collect();
+    assert_eq!((listed.len(), names.len(), listed.last()), (1001, 1001, Some(&made)));
+    let few = "/api/scheduled-tasks?name=as&scheduleType=recurring&enabled=true&hideCompleted=false";
+    let few = bed.is(200, "GET", few, None, Value::Null).await;
+    assert_eq!(few["scheduledTasks"], json!([made]));
+    for none in ["name=none", "enabled=false", "scheduleType=one_time"] {
+        let path = format!("/api/scheduled-tasks?{none}");
+        assert_eq!(bed.is(200, "GET", &path, None, Value::Null).await["scheduledTasks"], json!([]), "{none}");
+    }
+    bed.refuses("GET", "/api/scheduled-tasks?scheduleType=daily", None, Value::Null, 400).await;
     let path = format!("/api/schedules/{}", made["id"].as_str().unwrap());
     assert_eq!(bed.is(200, "GET", &path, None, Value::Null).await, made);
     let unknown = format!("/api/schedules/{}", Uuid::from_u128(9));

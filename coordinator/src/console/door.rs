@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use base64::Engine;
@@ -16,7 +16,7 @@ use skein_shared::{Code, Refusal};
 use subtle::ConstantTimeEq;
 
 use super::Console;
-use super::asked::Fields;
+use super::fields::Fields;
 use crate::auth::{Principal, Right, policy};
 use crate::service::access::{Handed, Narrower};
 
@@ -113,8 +113,11 @@ pub(super) async fn form(State(console): State<Console>, RawQuery(query): RawQue
 }
 
 /// Exchanges a token for a session.
-pub(super) async fn enter(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
-    let fields = Fields::read(&body);
+pub(super) async fn enter(State(console): State<Console>, headers: HeaderMap, body: Body) -> Response {
+    let fields = match Fields::sent(body).await {
+        Ok(fields) => fields,
+        Err(refusal) => return console.refused(&refusal),
+    };
     let next = fields.get("next").unwrap_or_default();
     match console.session(&headers, &fields).await {
         Ok(session) => {
@@ -127,15 +130,9 @@ pub(super) async fn enter(State(console): State<Console>, headers: HeaderMap, bo
     }
 }
 
-pub(super) async fn leave(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
-    if let Ok(visitor) = console.visitor(&headers).await {
-        let ended = match genuine(&headers, &visitor, &Fields::read(&body)) {
-            Ok(()) => console.access.end_session(&visitor.session).await,
-            Err(refusal) => Err(refusal),
-        };
-        if let Err(refusal) = ended {
-            return console.refused(&refusal);
-        }
+pub(super) async fn leave(State(console): State<Console>, headers: HeaderMap, body: Body) -> Response {
+    if let Err(refusal) = console.end_session(&headers, body).await {
+        return console.refused(&refusal);
     }
     let mut response = Redirect::to("/login").into_response();
     response.headers_mut().insert(header::SET_COOKIE, console.set_cookie(COOKIE, "", Duration::ZERO));
@@ -155,6 +152,20 @@ impl Console {
         }
         let session = Narrower { lifetime: Some(SESSION), for_console: true, ..Narrower::default() };
         self.access.exchange(token, session).await
+    }
+
+    /// Ends the session, if there is one that holds.
+    ///
+    /// # Errors
+    /// `forbidden` for a form of others. While nobody can say whether the session holds, or end it, as whoever says so: a
+    /// browser that forgets it then leaves it alive.
+    async fn end_session(&self, headers: &HeaderMap, body: Body) -> Result<(), Refusal> {
+        let visitor = match self.visitor(headers).await {
+            Err(refusal) if refusal.code == Code::Unauthenticated => return Ok(()),
+            found => found?,
+        };
+        genuine(headers, &visitor, &Fields::sent(body).await?)?;
+        self.access.end_session(&visitor.session).await
     }
 
     fn login(&self, status: StatusCode, next: &str, problem: Option<&str>) -> Response {

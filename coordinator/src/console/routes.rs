@@ -1,8 +1,8 @@
 //! Which address leads where.
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -11,15 +11,12 @@ use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use url::form_urlencoded::byte_serialize;
 
-use super::asked::Fields;
 use super::door::{self, Visitor};
+use super::fields::Fields;
 use super::page;
 use super::sections::{self, Look, Section};
-use super::{Console, deeds, live};
+use super::{Console, actions, live};
 use crate::auth::{Principal, Right, policy};
-
-/// Most of a form.
-const FORM: usize = 64 * 1024;
 
 /// Nothing of another origin, nothing in the page itself that runs, nobody who frames it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -34,8 +31,7 @@ pub(super) fn router(console: Console) -> Router {
         .route("/console/{swarm}", get(overview))
         .route("/console/{swarm}/", get(overview))
         .route("/console/{swarm}/{section}", get(section))
-        .route("/console/{swarm}/{section}/{subject}", get(subject).post(deed))
-        .layer(DefaultBodyLimit::max(FORM))
+        .route("/console/{swarm}/{section}/{subject}", get(subject).post(action))
         .layer(tower::util::MapResponseLayer::new(guarded))
         .with_state(console)
 }
@@ -146,17 +142,20 @@ async fn whole(
 }
 
 /// An action, after which the page is shown that it was asked for on.
-async fn deed(
+async fn action(
     State(console): State<Console>,
     Path((swarm, section, name)): Path<(String, String, String)>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     let visitor = match console.visitor(&headers).await {
         Ok(visitor) => visitor,
         Err(refusal) => return console.turned_away(&refusal, "/login"),
     };
-    let fields = Fields::read(&body);
+    let fields = match Fields::sent(body).await {
+        Ok(fields) => fields,
+        Err(refusal) => return console.refused(&refusal),
+    };
     let allowed = match section.as_str() {
         "do" => door::genuine(&headers, &visitor, &fields),
         _ => Err(Refusal::new(Code::NotFound, "there is no such action")),
@@ -168,7 +167,7 @@ async fn deed(
         Ok(visitor) => visitor,
         Err(refusal) => return console.refused(&refusal),
     };
-    let said = deeds::run(&console, &visitor.who, &name, &fields).await;
+    let said = actions::run(&console, &visitor.who, &name, &fields).await;
     let back = door::inside(fields.get("back").unwrap_or_default());
     let mut response = Redirect::to(back).into_response();
     response.headers_mut().insert(header::SET_COOKIE, console.say(&said));

@@ -1,7 +1,7 @@
 //! What texts mean, as vectors, from an endpoint that speaks as OpenAI's does (`POST {url}/embeddings`).
 
+mod answer;
 mod error;
-mod said;
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -126,7 +126,7 @@ impl Endpoint {
             .body(Full::new(Bytes::from(asked.to_string())))
             .map_err(|error| Error::Unreachable(error.to_string()))?;
         let answer = https::send(&self.client, request, ANSWER, patience).await?;
-        said::vectors(&answer, texts.len(), &self.model, self.key.as_ref())
+        answer::vectors(&answer, texts.len(), &self.model, self.key.as_ref())
     }
 }
 

@@ -184,16 +184,6 @@ impl Entities {
         self.send::<E>(key, request, command).await.map(|(reply, _)| reply)
     }
 
-    /// Like [`Entities::ask`], and tells at which version the answer holds.
-    pub async fn ask_versioned<E: Entity>(
-        &self,
-        key: &EntityKey,
-        request: Request,
-        command: E::Command,
-    ) -> Result<(E::Reply, Version), Refusal> {
-        self.send::<E>(key, request, command).await
-    }
-
     /// Takes in what one source's outbox holds for an entity of this node, each command with its mark, in their order. They
     /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
     /// in, save that a command at which the entity fails is refused by itself.

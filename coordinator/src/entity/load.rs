@@ -95,6 +95,7 @@ async fn recall<E: Entity>(
     mut entity: E,
     now: Timestamp,
 ) -> Result<E, StoreError> {
+    entity.loaded(now);
     let read = |document: String| async move { store.document(key, &document).await };
     let mut found = stream::iter(entity.recalls(now)).map(read).buffer_unordered(BODIES);
     while let Some(stored) = found.try_next().await? {

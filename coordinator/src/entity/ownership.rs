@@ -216,6 +216,11 @@ impl Entities {
         self.cluster().map_or(0, |cluster| cluster.life())
     }
 
+    /// Whether an entity is this node's, in memory or not.
+    pub fn has(&self, key: &EntityKey) -> bool {
+        self.shared().store.fence(key) != Fence::NONE
+    }
+
     /// The epoch under which an entity is owned, as far as this node knows.
     pub fn epoch(&self, key: &EntityKey) -> Epoch {
         match self.shared().store.fence(key) {
@@ -267,7 +272,8 @@ impl Entities {
 }
 
 /// Follows which shards this node has, until `stop`: what lived on those that went leaves memory at once, and what is due
-/// on those that came is looked at.
+/// on those that came is looked at. Of most that went their keeper has told before ([`Tenants::forget`]), also of those
+/// that came and went between two looks; what a reader of the store has given up shows here alone.
 pub async fn follow(entities: Entities, stop: CancellationToken) {
     let Some(router) = &entities.shared().router else { return stop.cancelled().await };
     let mut changes = router.cluster.held_changes();

@@ -56,13 +56,12 @@ async fn webhook(
     body: Body,
 ) -> Response {
     let begun = Instant::now();
-    let outcome = receive(&gate, &name, &headers, body).await;
+    let (source, outcome) = receive(&gate, &name, &headers, body).await;
     // What is refused was not acknowledged, and strangers may send any amount of it.
     if outcome.is_ok() {
         metrics::histogram!("skein_webhook_seconds").record(begun.elapsed());
     }
-    // Names that nobody configured would let a stranger fill the metrics.
-    count(if gate.behind(&name).is_empty() { "unknown" } else { &name }, &outcome);
+    count(source, &outcome);
     match outcome {
         Ok(outcome) => outcome.into_response(),
         Err(refusal) => refuse(&refusal),
@@ -71,6 +70,9 @@ async fn webhook(
 
 /// What becomes of most requests, and what somebody wants to hear of at once.
 const COMMON: [&str; 3] = ["accepted", "duplicate", "validation_failed"];
+
+/// Counts what is for none of the sources. Names that nobody configured would let a stranger fill the metrics.
+const UNKNOWN: &str = "unknown";
 
 /// Lets the counters of a source be there before it has sent anything: a rate needs a zero.
 pub(super) fn expect(source: &str) {
@@ -150,20 +152,40 @@ impl IntoResponse for Outcome {
     }
 }
 
+/// Takes a request in, and says of which source it is. Until one has signed it, that is the first that may have.
+///
 /// The order matters: nothing of a body is believed, and no delivery id used up, before the signature holds.
-async fn receive(gate: &Gate, name: &str, headers: &HeaderMap, body: Body) -> Result<Outcome, Refusal> {
-    if gate.behind(name).is_empty() {
-        return Err(unknown());
-    }
+async fn receive<'a>(
+    gate: &'a Gate,
+    name: &str,
+    headers: &HeaderMap,
+    body: Body,
+) -> (&'a str, Result<Outcome, Refusal>) {
+    let Some(first) = gate.behind(name).first().copied() else { return (UNKNOWN, Err(unknown())) };
     let until = Gate::patience();
-    let (body, _room) = read(gate, body, until).await?;
+    let (body, _room) = match read(gate, body, until).await {
+        Ok(read) => read,
+        Err(refusal) => return (first.name.as_str(), Err(refusal)),
+    };
     let delivery = Delivery { headers, body: &body, at: gate.intake.wall() };
-    let source = gate.source_of(name, &delivery)?;
+    match gate.source_of(name, &delivery) {
+        Ok(source) => (source.name.as_str(), believe(gate, source, &delivery, until).await),
+        Err(refusal) => (first.name.as_str(), Err(refusal)),
+    }
+}
+
+/// Takes in what a source has signed.
+async fn believe(
+    gate: &Gate,
+    source: &Source,
+    delivery: &Delivery<'_>,
+    until: Instant,
+) -> Result<Outcome, Refusal> {
     let _turn = gate.turn(until).await?;
-    let read = match sender(source.provider).read(&delivery) {
+    let read = match sender(source.provider).read(delivery) {
         Ok(read) => read,
         Err(refusal) => {
-            set_aside(gate, source, &body, &refusal).await;
+            set_aside(gate, source, delivery.body, &refusal).await;
             return Err(refusal);
         }
     };

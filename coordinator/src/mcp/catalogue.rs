@@ -59,7 +59,7 @@ pub enum Tier {
     Deferred,
 }
 
-/// What a tool really does, whatever its hints say: `poll-task` is hinted read-only by the seed, and starts a
+/// What a tool really does, whatever its hints say: `poll-task` is hinted read-only by Agent Swarm, and starts a
 /// task. Read-only views, `tools_read` and permissions go by this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -112,6 +112,8 @@ pub struct Call {
     /// For a call inside this one.
     pub gate: Gate,
     pub client: Client,
+    /// What the caller wants alone of each row of the list; none for all. Other fields are left out of the answer.
+    pub fields: Vec<String>,
 }
 
 impl Call {
@@ -254,7 +256,7 @@ impl Tool {
         self
     }
 
-    /// Hints that the seed sends although they are not the whole truth.
+    /// Hints that Agent Swarm sends although they are not the whole truth.
     #[must_use]
     pub fn hinted(mut self, hints: Hints) -> Self {
         self.hints = hints;

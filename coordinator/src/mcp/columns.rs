@@ -35,8 +35,15 @@ pub(super) struct Wish {
     columns: bool,
     /// These fields alone; empty for all.
     fields: Vec<String>,
-    /// The caller knows nothing of tables and pages, and the answer is to have nothing but what the seed's has.
+    /// The caller knows nothing of tables and pages, and the answer is to have nothing but what Agent Swarm's has.
     plain: bool,
+}
+
+impl Wish {
+    /// The fields that are wanted alone; none for all.
+    pub(super) fn fields(&self) -> &[String] {
+        &self.fields
+    }
 }
 
 impl Rows {
@@ -150,7 +157,7 @@ impl Rows {
     }
 }
 
-/// Of the seeds' tools programs expect the lists that they know; Skein's own spare the model.
+/// Of the tools of Agent Swarm and Action Llama programs expect the lists that they know; Skein's own spare the model.
 fn is_own(toolset: Toolset) -> bool {
     toolset == Toolset::Skein
 }

@@ -192,6 +192,7 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
         delivery,
         gate,
         client,
+        fields: wish.fields().to_vec(),
     };
     Ok(Prepared { call, catalogue, arguments, wish, seat })
 }

@@ -34,7 +34,7 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// The address that clients use, without a path; else the request's own host is named.
     pub public_url: Option<String>,
-    /// The seed's way to tell callers apart: one key for all and a header with the agent's id. Whoever holds
+    /// Agent Swarm's way to tell callers apart: one key for all and a header with the agent's id. Whoever holds
     /// the key can act as any agent, so it is off unless an operator turns it on.
     pub shared_key: Option<SharedKey>,
     /// Shared with the other faces, so that nobody gets twice as much by asking two.
@@ -174,7 +174,7 @@ impl SharedKey {
         token.is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && self.is(token.trim()))
     }
 
-    /// The caller by the seed's header; without one the key speaks for the operator.
+    /// The caller by Agent Swarm's header; without one the key speaks for the operator.
     ///
     /// # Errors
     /// `invalid_argument` for a header that is no id.
@@ -187,7 +187,7 @@ impl SharedKey {
         Ok(Principal { agent_name: name, role, ..self.agent(Uuid::nil())? })
     }
 
-    /// The caller by the seed's header.
+    /// The caller by Agent Swarm's header.
     fn named(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let id = text_header(headers, AGENT).ok_or_else(|| {
             Refusal::new(Code::Unauthenticated, "with the shared key, say who you are: X-Agent-ID: <uuid>")

@@ -19,7 +19,7 @@ Repeats: every changing tool takes idempotency_key; the same key returns the fir
 
 const LEAD: &str = "\n\nYou lead: call join-swarm with lead: true, then send-task (agentId for one agent, offerMode \
 to let it refuse, neither for the pool), get-tasks and get-swarm to watch, wait for news, cancel-task and epics \
-through tools_find.";
+through tools_find. get-inbox-message shows what people wrote to you; slack-reply or inbox-delegate ends it.";
 const WORKER: &str = "\n\nYou work: take what poll-task gives, report with store-progress while you work, and ask \
 in post-message when you are stuck. task-action claims, accepts, rejects and releases.";
 const OTHERS: &str = "\n\nYou watch: get-swarm and get-tasks show how the swarm stands.";
@@ -43,6 +43,12 @@ mod tests {
     #[test]
     fn a_lead_is_told_to_join_as_one() {
         assert!(for_role(Some(Role::Lead)).contains("join-swarm with lead: true"));
+    }
+
+    /// Whoever writes to it waits for an answer.
+    #[test]
+    fn a_lead_is_told_of_its_inbox() {
+        assert!(for_role(Some(Role::Lead)).contains("get-inbox-message"));
     }
 
     #[test]

@@ -8,7 +8,6 @@
 //! program's; `fixture` offers what the official conformance suite asks for, in its place; `server` is the only part that
 //! knows the protocol, with `connection`, its other end.
 
-mod asked;
 mod audit;
 pub mod catalogue;
 pub mod client;
@@ -17,6 +16,7 @@ pub mod connection;
 pub mod content;
 pub mod dispatch;
 pub mod door;
+mod elicitation;
 pub mod finder;
 mod fixture;
 pub mod idempotency;

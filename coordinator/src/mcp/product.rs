@@ -15,13 +15,13 @@ use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::Catalogue;
-use super::asked::{self, ANSWER};
 use super::client::Client;
 use super::content::Document;
 use super::dispatch::{self, Context};
+use super::elicitation::{self, ANSWER};
 use super::job::{Job, State};
 use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written, once_it_can_be_said};
-use crate::service::things::{Line, Outline, Sort, Thing};
+use crate::service::resources::{Line, Outline, Resource, Sort};
 
 const JSON: &str = "application/json";
 /// How long one look at a list lasts, and the pause after a change: a busy swarm is not told of each task.
@@ -79,16 +79,16 @@ impl Offer for Product {
     }
 
     async fn read(&self, caller: &Context, uri: &str) -> Result<Document, Refusal> {
-        let thing = Thing::parse(uri)?;
-        Ok(shown(uri, &caller.service.show(&caller.who, &thing).await?))
+        let resource = Resource::parse(uri)?;
+        Ok(shown(uri, &caller.service.show(&caller.who, &resource).await?))
     }
 
     async fn changed(&self, caller: &Context, uri: &str, seen: u64) -> Result<u64, Refusal> {
-        let thing = Thing::parse(uri)?;
+        let resource = Resource::parse(uri)?;
         let digest = |now: &Value| shown(uri, now).digest();
         let differs = |now: &Value| digest(now) != seen;
         loop {
-            if let Some(now) = caller.service.shown_anew(&caller.who, &thing, differs, LOOK).await? {
+            if let Some(now) = caller.service.shown_anew(&caller.who, &resource, differs, LOOK).await? {
                 return Ok(digest(&now));
             }
         }
@@ -118,7 +118,7 @@ impl Offer for Product {
             Followed::Call(call, began) => (call, began),
             Followed::Question(question) => {
                 let question = caller.service.own_question(&caller.who, question).await?;
-                return Ok(asked::job(&question));
+                return Ok(elicitation::job(&question));
             }
         };
         let view = caller.service.check_call(&caller.who, call).await?;
@@ -148,7 +148,7 @@ impl Offer for Product {
             let problem = format!("{ANSWER}: it is missing, or no form; answer as elicitation/create does");
             Refusal::new(Code::InvalidArgument, problem)
         })?;
-        let Some(word) = asked::word(&form) else { return self.job(caller, id).await.map(drop) };
+        let Some(word) = elicitation::word(&form) else { return self.job(caller, id).await.map(drop) };
         dispatch::require_writable("tasks/update", &caller.who, &caller.view)?;
         caller.service.answer_own_question(&caller.who, Uuid::now_v7(), question, word).await.map(drop)
     }
@@ -204,7 +204,7 @@ fn parse(id: &str) -> Result<Followed, Refusal> {
     let call = |(call, at): (&str, &str)| {
         Some(Followed::Call(Uuid::try_parse(call).ok()?, Timestamp(at.parse().ok()?)))
     };
-    let read = match id.strip_prefix(asked::JOB) {
+    let read = match id.strip_prefix(elicitation::JOB) {
         Some(question) => Uuid::try_parse(question).ok().map(Followed::Question),
         None => id.split_once('@').and_then(call),
     };

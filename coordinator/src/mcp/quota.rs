@@ -298,7 +298,8 @@ impl Quota {
     }
 
     /// Requests that wait now.
-    pub fn open_waits(&self) -> usize {
+    #[cfg(test)]
+    fn open_waits(&self) -> usize {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).open
     }
 

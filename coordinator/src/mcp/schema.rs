@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, Default)]
 pub struct Args {
     arguments: Vec<Argument>,
-    /// Unknown arguments are an error. The seed toolsets drop them in silence instead.
+    /// Unknown arguments are an error. The toolsets of Agent Swarm and Action Llama drop them in silence instead.
     closed: bool,
     /// In place of all that.
     written: Option<Map<String, Value>>,

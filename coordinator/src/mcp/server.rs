@@ -1,8 +1,8 @@
-//! The protocol: the only file that knows rmcp. It speaks MCP 2026-07-28, which is stateless, and the
+//! The protocol: this folder and `connection` alone know rmcp. It speaks MCP 2026-07-28, which is stateless, and the
 //! revisions with sessions before it, on the same URLs.
 //!
 //! Every request is authenticated by itself: a session carries what the client said of itself and no rights.
-//! Ordinary calls are answered by `direct`, and by `listened` when they may take long; all else goes through rmcp.
+//! Ordinary calls are answered by `direct`, and by `streamed` when they may take long; all else goes through rmcp.
 
 mod attended;
 mod broken;
@@ -10,13 +10,13 @@ mod direct;
 mod entrance;
 mod followed;
 mod handler;
-mod listened;
-mod listening;
 mod message;
 mod openings;
 mod priming;
 mod running;
 mod sleeping;
+mod streamed;
+mod subscriptions;
 mod unfit;
 mod wire;
 
@@ -44,10 +44,10 @@ use tracing::{Instrument, debug_span};
 use direct::Call;
 use entrance::{Entrance, enter, metadata};
 use followed::{Answered, Followed};
-use listening::{Listener, Watched};
 use openings::Openings;
 use running::{Heard, Running, Seal, Sound};
 use sleeping::Sleeping;
+use subscriptions::{Listener, Watched};
 
 /// A part of the log's filter: this library would say three lines for each request, warn of what clients do wrong, and
 /// call it an error when one that listens goes away.
@@ -275,7 +275,7 @@ impl Facade {
     async fn answer(&self, caller: Caller, call: Call) -> Response {
         let delivery = caller.delivery.clone();
         if call.progress.is_some() || self.may_wait(&call) {
-            let answer = listened::answer(self, caller, call).await;
+            let answer = streamed::answer(self, caller, call).await;
             return answer.map(|body| Followed::alone(body, delivery));
         }
         let Call { id, name, arguments, client, .. } = call;

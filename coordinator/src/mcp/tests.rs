@@ -38,6 +38,7 @@ mod log;
 mod made;
 mod mail;
 mod members;
+mod messages;
 mod offers;
 mod permissions;
 mod repeats;

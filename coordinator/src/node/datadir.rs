@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use skein_shared::{Code, Refusal};
 use tracing::warn;
 use uuid::Uuid;
 
@@ -176,6 +177,30 @@ impl DataDir {
         let written = self.layout.write_private(&path, format!("{store}\n").as_bytes());
         written.map_err(|error| DataDirError::Io { path, error })
     }
+}
+
+/// Lets pass who may look into a folder, whether there is one or not.
+///
+/// # Errors
+/// `forbidden` for others, to whom what is hidden would look as if it were missing.
+pub fn look_into(folder: &Path) -> Result<(), Refusal> {
+    // Whatever it is asked for: who may not search it is not told whether that is there.
+    match folder.join("config.toml").try_exists() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(denied("look into", folder, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is said to somebody who may not do something with a folder of the data directory.
+pub fn denied(deed: &str, folder: &Path, error: &io::Error) -> Refusal {
+    let problem = format!(
+        "this user may not {deed} {} ({error}); run as the user who started the node, or name another data directory with \
+         --data or SKEIN_DATA",
+        folder.display()
+    );
+    Refusal::new(Code::Forbidden, problem)
 }
 
 /// Makes the directory, or looks at the one that is there. Says whether this start is the first in a directory

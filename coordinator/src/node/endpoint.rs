@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use skein_shared::{Code, Refusal};
 use url::Url;
 
-use super::datadir::Layout;
+use super::datadir::{Layout, denied};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
@@ -59,11 +59,9 @@ impl Endpoint {
 fn unread(layout: &Layout, error: &io::Error) -> Refusal {
     let (root, data) = (layout.root(), layout.root().display());
     if error.kind() == io::ErrorKind::PermissionDenied {
-        let problem = format!(
-            "whether a node runs with the data directory {data} cannot be known: this user may not look into it \
-             ({error}); run as the user who started the node, or name another data directory with --data or SKEIN_DATA"
-        );
-        return Refusal::new(Code::Forbidden, problem);
+        let Refusal { code, message, .. } = denied("look into", root, error);
+        let unknown = format!("whether a node runs with the data directory {data} cannot be known");
+        return Refusal::new(code, format!("{unknown}: {message}"));
     }
     let why = match error.kind() {
         io::ErrorKind::NotFound => String::new(),

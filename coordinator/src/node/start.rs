@@ -1,29 +1,26 @@
 //! Brings a node up: data directory, store, entities, pumps, listeners, runner, in this order.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::ServiceExt;
-use axum::serve::ListenerExt;
 use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::service_fn;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
+use super::serving::{self, Face};
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
-use super::{addresses, health, keepalive, keys, leftovers, retention, runner};
+use super::{addresses, health, keys, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::issuer::Issuers;
@@ -47,6 +44,11 @@ use crate::service::{Service, embedding, presence};
 use crate::slack::Workspaces;
 use crate::store::StoreError;
 use crate::vault::Vault;
+
+/// Connections of the main listener at a time: each of 10,000 agents may wait on one and ask on others.
+const HTTP: usize = 32 * 1024;
+/// Those of the ingress, which are short. With heads that do not end, all of them take what bodies may, 128 MiB.
+const INGRESS: usize = 2 * 1024;
 
 /// What this process does besides hosting entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +221,7 @@ async fn begin(
         }
         None => health,
     };
-    serve(&tasks, "http", listeners.http, http);
+    serve(&tasks, "http", listeners.http, http, HTTP);
     let instances = addresses::for_instances(&config, &endpoint);
     if let Some(problem) = addresses::problem(&config, &endpoint).filter(|_| roles.coordinator) {
         warn!("{problem}");
@@ -234,7 +236,7 @@ async fn begin(
         let sources = config.ingress.source.clone();
         tasks.spawn("accounts", quiet(ingress::subscribe(sources, subscribing, tasks.stop().clone())));
         tasks.spawn("socket mode", quiet(ingress::listen(Arc::clone(&gate), tasks.stop().clone())));
-        serve(&tasks, "ingress", listener, ingress::router(gate));
+        serve(&tasks, "ingress", listener, ingress::router(gate), INGRESS);
     }
     if roles.runner {
         runner::start(&runner, data, &config, &keys, &entities, &endpoint)?;
@@ -401,31 +403,10 @@ fn agents_faces(
     }
 }
 
-/// Serves until the node stops, and then finishes what is in flight.
-fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum::Router) {
-    let stop = tasks.stop().clone();
-    // Answers are small and complete: waiting to fill a packet would only delay them.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-        keepalive::watch(stream);
-    });
-    let answers = health::Answers::of(name);
-    // Makes its handlers routes once, and not for each request.
-    let router = router.with_state(());
-    let service = service_fn(move |request| {
-        let (router, answers) = (router.clone(), answers.clone());
-        async move {
-            // Whoever has hung up by now, as on a node that stood still, may have asked another one. The connection finds
-            // that out before it comes back to this, and drops it.
-            tokio::task::yield_now().await;
-            let response = leftovers::answer(router, request).await;
-            answers.count(response.status());
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let server = axum::serve(listener, service.into_make_service())
-        .with_graceful_shutdown(async move { stop.cancelled().await });
-    tasks.spawn(name, async move { server.await });
+/// Serves until the node stops, so many connections at a time.
+fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum::Router, most: usize) {
+    let face = Face::new(name, router);
+    tasks.spawn(name, serving::serve(listener, face, most, tasks.stop().clone()));
 }
 
 fn serve_grpc(

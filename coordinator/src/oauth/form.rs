@@ -1,6 +1,7 @@
 //! What a client sends: a form, and who it is.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::extract::Request;
 use base64::Engine;
@@ -9,6 +10,7 @@ use http::{HeaderMap, header};
 use http_body_util::{BodyExt, Limited};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
+use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::refusal::No;
@@ -16,6 +18,8 @@ use crate::auth::Rights;
 
 /// A form has a token or two.
 const LARGEST: usize = 64 * 1024;
+/// How long it may take to arrive. Nobody knows who sends it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The parameters of a request. Empty ones count as left out (RFC 6749 3.2).
 pub(super) struct Form {
@@ -31,7 +35,10 @@ impl Form {
         if !form.is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded")) {
             return Err(No::invalid_request("send a form: application/x-www-form-urlencoded"));
         }
-        let body = Limited::new(body, LARGEST).collect().await;
+        let body = timeout(PATIENCE, Limited::new(body, LARGEST).collect()).await.map_err(|_| {
+            let seconds = PATIENCE.as_secs();
+            No::invalid_request(format!("the form took longer than {seconds} seconds; send it faster"))
+        })?;
         let body = body.map_err(|_| No::invalid_request("the form is cut off or too long"))?.to_bytes();
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(&body) {

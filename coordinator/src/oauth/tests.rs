@@ -359,3 +359,21 @@ async fn the_metadata_names_the_way_to_a_token() {
     assert_eq!(metadata["token_endpoint"], "http://skein.test/oauth/token");
     assert_eq!(metadata["grant_types_supported"], json!(["client_credentials", grant::EXCHANGE]));
 }
+
+#[tokio::test]
+async fn a_form_that_never_ends_is_refused() {
+    let bed = Bed::new();
+    tokio::time::pause();
+    for path in [TOKEN, REVOKE] {
+        let endless = futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>();
+        let request = Request::post(path).header("content-type", "application/x-www-form-urlencoded");
+        let request = request.body(Body::from_stream(endless)).unwrap();
+        let answered = bed.router.clone().oneshot(request);
+        let response = tokio::time::timeout(Duration::from_secs(60), answered).await.expect(path).unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let told: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(told["error"], "invalid_request");
+        assert!(told["error_description"].as_str().unwrap().contains("send it faster"), "{told}");
+    }
+}

@@ -140,7 +140,7 @@ mod tests {
     /// What one change makes of a row.
     fn apply(row: Row, state: &State<'_>) -> Row {
         let merge = |mut row: Map<String, Value>, fields: &Fields<'_>| {
-            skein_shared::harness::merge(&mut row, serde_json::to_value(fields).unwrap());
+            skein_shared::json::merge(&mut row, serde_json::to_value(fields).unwrap());
             row
         };
         match state {

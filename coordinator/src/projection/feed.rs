@@ -1,13 +1,13 @@
 //! The thread that writes the read side: it builds the file from the store, or catches up with it, then follows
 //! the commits.
 //!
-//! While it builds, commits wait in the inbox. Pages of documents are read at different moments, so some are
+//! While it builds, commits wait in the mailbox. Pages of documents are read at different moments, so some are
 //! newer than the entity's version noted at the beginning. What keeps this right is that each row carries the
 //! version that last wrote it, and that a reported change applies only to a row older than itself:
 //! - a change up to the noted version is in the pages, so it is left out;
 //! - a later change is in the page of its document (left out, by the row's version) or it is not (applied);
 //! - a document deleted before its page was read may come back from an earlier change, until its deletion,
-//!   which is later than the noted version too, is taken from the inbox.
+//!   which is later than the noted version too, is taken from the mailbox.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::Progress;
 use super::broken::{self, Broken};
 use super::changes::Changes;
 use super::history::{self, Mention};
-use super::inbox::{Inbox, Message};
+use super::mailbox::{Mailbox, Message};
 use super::origin::{self, Left, Tip};
 use super::source::Source;
 use super::tables::{self, Numbers};
@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Feed {
     connection: Connection,
     source: Source,
-    inbox: Arc<Inbox>,
+    mailbox: Arc<Mailbox>,
     progress: Arc<Progress>,
     known: Known,
     /// As whom it signs the file.
@@ -64,17 +64,17 @@ impl Feed {
     pub(super) fn new(
         connection: Connection,
         source: Source,
-        inbox: Arc<Inbox>,
+        mailbox: Arc<Mailbox>,
         progress: Arc<Progress>,
     ) -> Self {
         let writer = origin::writer();
-        Self { connection, source, inbox, progress, known: Known::default(), writer }
+        Self { connection, source, mailbox, progress, known: Known::default(), writer }
     }
 
     /// Runs until the last handle is gone.
     pub(super) fn run(mut self) {
         let mut resumed = self.resume().unwrap_or_default();
-        while !self.inbox.is_closed() {
+        while !self.mailbox.is_closed() {
             let whole = if std::mem::take(&mut resumed) { Ok(()) } else { self.build() };
             if let Err(broken) = whole.and_then(|()| self.follow()) {
                 if !matches!(broken, Broken::Closed) {
@@ -112,7 +112,7 @@ impl Feed {
         self.known = Known::default();
         self.empty()?;
         // What was reported before is in the store, and what readers have found is gone.
-        self.inbox.clear();
+        self.mailbox.clear();
         self.connection.pragma_update(None, "cache_size", BUILD_CACHE)?;
         // Before the first document, so that every page has at least these versions.
         self.known.versions = self.source.versions()?;
@@ -197,7 +197,7 @@ impl Feed {
         &mut self,
         write: impl FnOnce(&Transaction<'_>, &mut Numbers) -> rusqlite::Result<()>,
     ) -> Result<(), Broken> {
-        if self.inbox.is_closed() {
+        if self.mailbox.is_closed() {
             return Err(Broken::Closed);
         }
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -207,7 +207,7 @@ impl Feed {
 
     /// Takes in what is reported, one group after the other.
     fn follow(&mut self) -> Result<(), Broken> {
-        while let Some(messages) = self.inbox.take() {
+        while let Some(messages) = self.mailbox.take() {
             if messages.iter().any(|message| matches!(message, Message::Damaged)) {
                 // Before those who wait are let go, who would take the lists for whole.
                 self.progress.change(|known| known.built = false);
@@ -252,7 +252,7 @@ impl Feed {
                     let more_mentions = history::trim(&transaction, *events_before, *events_per_entity)?;
                     if more_documents || more_mentions {
                         // Behind what is reported meanwhile.
-                        self.inbox.put(Message::Trim {
+                        self.mailbox.put(Message::Trim {
                             archived_before: *archived_before,
                             events_before: *events_before,
                             events_per_entity: *events_per_entity,
@@ -334,7 +334,7 @@ impl<'a> Group<'a> {
     }
 
     /// Makes an entity's rows what its documents are, and makes up for the mentions of the batches that were not
-    /// reported. The store is never behind the inbox.
+    /// reported. The store is never behind the mailbox.
     fn reload(&mut self, key: &EntityKey) -> Result<(), Broken> {
         let version = self.source.versions()?.get(key).copied().unwrap_or_default();
         self.reload_to(key, version)

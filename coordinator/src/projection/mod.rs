@@ -1,7 +1,7 @@
 //! The read side: lists, filters, text search and history, from a SQLite file of its own.
 //!
 //! The file is disposable. It is built from the store, or gone on with if an earlier process left it whole
-//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`inbox`]). Where it turns
+//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`mailbox`]). Where it turns
 //! out to be damaged it is built anew.
 //! Decisions never read it; a reader that must see a certain write asks [`Projection::caught_up`] first. Events are
 //! read from the store itself.
@@ -11,7 +11,7 @@ mod changes;
 mod feed;
 mod gate;
 mod history;
-mod inbox;
+mod mailbox;
 mod origin;
 mod query;
 mod recall;
@@ -40,7 +40,7 @@ use feed::Feed;
 use gate::Gate;
 pub use gate::Hold;
 use history::Subject;
-use inbox::{Inbox, Message};
+use mailbox::{Mailbox, Message};
 pub use query::{Filter, Order, Query, Search, Tally, Test, merge};
 pub use query::{LIMIT, Path as FieldPath};
 pub use search::{Hit, Seen, Sought};
@@ -123,7 +123,7 @@ pub struct Projection {
 }
 
 struct Inner {
-    inbox: Arc<Inbox>,
+    mailbox: Arc<Mailbox>,
     progress: Arc<Progress>,
     gate: Arc<Gate>,
     readers: Readers,
@@ -163,7 +163,7 @@ impl Projection {
         };
         let readers = Readers::open(path, Durability::Disposable, READERS);
         let readers = readers.map_err(|error| explain(said(&error)))?;
-        let inbox = Inbox::new();
+        let mailbox = Mailbox::new();
         let progress = Arc::new(Progress {
             known: Mutex::default(),
             changes: watch::Sender::new(0),
@@ -171,7 +171,7 @@ impl Projection {
         });
         let gate = Arc::new(Gate::default());
         let source = Source { store: Arc::clone(&store), runtime, gate: Arc::clone(&gate) };
-        let feed = Feed::new(connection, source, Arc::clone(&inbox), Arc::clone(&progress));
+        let feed = Feed::new(connection, source, Arc::clone(&mailbox), Arc::clone(&progress));
         let thread = std::thread::Builder::new().name("projection".to_owned());
         let work = move || {
             give_way();
@@ -179,19 +179,19 @@ impl Projection {
         };
         thread.spawn(work).map_err(|error| explain(error.to_string()))?;
         let (copies, commits) = (Arc::default(), watch::Sender::new(0));
-        Ok(Self { inner: Arc::new(Inner { inbox, progress, gate, readers, copies, store, commits }) })
+        Ok(Self { inner: Arc::new(Inner { mailbox, progress, gate, readers, copies, store, commits }) })
     }
 
     /// Whether there is room for another report. Whoever commits asks before, and waits if there is none, so that the
     /// read side falls behind by no more than the memory that is meant for it; a read side that stands still slows its
     /// writers and never stops them.
     pub fn has_room(&self) -> bool {
-        self.inner.inbox.has_room()
+        self.inner.mailbox.has_room()
     }
 
     /// Waits until there is room for another report, at most for `limit`.
     pub async fn room(&self, limit: Duration) {
-        self.inner.inbox.room(limit).await;
+        self.inner.mailbox.room(limit).await;
     }
 
     /// Until the guard is dropped no build reads the store.
@@ -202,7 +202,7 @@ impl Projection {
     /// Takes note of a commit. Called after each commit of an entity, in the order of its versions; it never
     /// waits. A commit that is left out is noticed at the next one, and the entity is read anew.
     pub fn committed(&self, batch: Arc<Batch>, version: Version) {
-        self.inner.inbox.put(Message::Committed(batch, version));
+        self.inner.mailbox.put(Message::Committed(batch, version));
         self.inner.commits.send_modify(|count| *count += 1);
     }
 
@@ -213,20 +213,20 @@ impl Projection {
 
     /// Brings in what has come to be this process' own, and what has changed of it while it was another's.
     pub fn adopt(&self) {
-        self.inner.inbox.put(Message::Adopt);
+        self.inner.mailbox.put(Message::Adopt);
     }
 
     /// Lets go of entities that are another process' own now.
     pub fn disown(&self, of: impl Fn(&EntityKey) -> bool + Send + 'static) {
         // At once: whoever asks for a version from here on shall not be shown one of before.
         self.inner.progress.change(|known| known.versions.retain(|key, _| !of(key)));
-        self.inner.inbox.put(Message::Disown(Box::new(of)));
+        self.inner.mailbox.put(Message::Disown(Box::new(of)));
     }
 
     /// Forgets what the store's trim has forgotten, old archived documents and the events of old batches and of all but
     /// the newest ones of each entity, and what nobody looks at.
     pub fn trim(&self, archived_before: Timestamp, events_before: Timestamp, events_per_entity: u64) {
-        self.inner.inbox.put(Message::Trim { archived_before, events_before, events_per_entity });
+        self.inner.mailbox.put(Message::Trim { archived_before, events_before, events_per_entity });
         self.inner.copies.forget_idle();
     }
 
@@ -247,7 +247,7 @@ impl Projection {
             return Freshness::Fresh;
         }
         let mut changes = progress.changes.subscribe();
-        let _hurry = self.inner.inbox.hurry();
+        let _hurry = self.inner.mailbox.hurry();
         let fresh = changes.wait_for(|_| progress.lock().has(key, version));
         if tokio::time::timeout(limit, fresh).await.is_ok() {
             return Freshness::Fresh;
@@ -257,7 +257,7 @@ impl Projection {
         }
         if self.lag() == 0 {
             // Nothing is on its way: the host went before it could report. The store has it.
-            self.inner.inbox.put(Message::Reload(key.clone()));
+            self.inner.mailbox.put(Message::Reload(key.clone()));
         }
         Freshness::Stale
     }
@@ -266,7 +266,7 @@ impl Projection {
     /// what has come from another process may be missing, and the rest is older.
     pub async fn settled(&self, limit: Duration) -> bool {
         let (passed, all) = oneshot::channel();
-        self.inner.inbox.put(Message::Barrier { passed });
+        self.inner.mailbox.put(Message::Barrier { passed });
         // The feed drops its end when it fails on the way there.
         tokio::time::timeout(limit, all).await.is_ok_and(|passed| passed.is_ok())
     }
@@ -278,7 +278,7 @@ impl Projection {
 
     /// How many commits wait to be taken in.
     pub fn lag(&self) -> usize {
-        self.inner.inbox.len() + self.inner.progress.writing.load(Ordering::Relaxed)
+        self.inner.mailbox.len() + self.inner.progress.writing.load(Ordering::Relaxed)
     }
 
     /// The bodies of the documents that a query matches, in its order.
@@ -378,7 +378,7 @@ impl Projection {
         self.inner.readers.query(query).await.map_err(|unread| match &unread {
             Unread::Failed(error) => {
                 if connection::is_damage(error) {
-                    self.inner.inbox.put(Message::Damaged);
+                    self.inner.mailbox.put(Message::Damaged);
                 }
                 ProjectionError(said(error))
             }
@@ -389,7 +389,7 @@ impl Projection {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.mailbox.close();
     }
 }
 

@@ -293,27 +293,27 @@ async fn events_come_in_pages_whose_cursors_stay_valid() {
 /// What a reader waits for is written at once, not after the delay that reports gather in.
 #[tokio::test]
 async fn a_waiting_reader_is_served_at_once() {
-    let inbox = Inbox::new();
+    let mailbox = Mailbox::new();
     let batch = World::new().commit(&pool(), Vec::new(), Vec::new()).await.0;
     let report = || Message::Committed(Arc::clone(&batch), Version(1));
-    inbox.put(report());
-    assert!(!inbox.is_due(), "reports gather");
+    mailbox.put(report());
+    assert!(!mailbox.is_due(), "reports gather");
     let (passed, _reader) = oneshot::channel();
-    inbox.put(Message::Barrier { passed });
-    inbox.put(report());
-    assert!(inbox.is_due(), "a barrier is in it");
-    assert_eq!(inbox.take().unwrap().len(), 3);
-    let hurry = inbox.hurry();
-    assert!(!inbox.is_due(), "nothing to write");
-    inbox.put(report());
-    assert!(inbox.is_due(), "a reader waits for what is to come");
-    assert_eq!(inbox.take().unwrap().len(), 1);
+    mailbox.put(Message::Barrier { passed });
+    mailbox.put(report());
+    assert!(mailbox.is_due(), "a barrier is in it");
+    assert_eq!(mailbox.take().unwrap().len(), 3);
+    let hurry = mailbox.hurry();
+    assert!(!mailbox.is_due(), "nothing to write");
+    mailbox.put(report());
+    assert!(mailbox.is_due(), "a reader waits for what is to come");
+    assert_eq!(mailbox.take().unwrap().len(), 1);
     drop(hurry);
-    inbox.put(report());
-    assert!(!inbox.is_due());
-    assert_eq!(inbox.take().unwrap().len(), 1, "without readers it is written after a while");
-    inbox.close();
-    assert!(inbox.take().is_none());
+    mailbox.put(report());
+    assert!(!mailbox.is_due());
+    assert_eq!(mailbox.take().unwrap().len(), 1, "without readers it is written after a while");
+    mailbox.close();
+    assert!(mailbox.take().is_none());
 }
 
 /// Somebody has broken the file.
@@ -328,31 +328,31 @@ async fn whoever_waits_for_what_cannot_be_taken_in_is_told() {
 }
 
 #[tokio::test]
-async fn a_full_inbox_makes_writers_wait() {
-    let inbox = Inbox::new();
+async fn a_full_mailbox_makes_writers_wait() {
+    let mailbox = Mailbox::new();
     let documents = vec![put("task/1", json!({"output": "x".repeat(1 << 20)}))];
     let batch = World::new().commit(&pool(), documents, Vec::new()).await.0;
     let report = || Message::Committed(Arc::clone(&batch), Version(1));
-    inbox.put(report());
-    inbox.room(PATIENCE).await;
+    mailbox.put(report());
+    mailbox.room(PATIENCE).await;
     let mut reports = 1;
-    while tokio::time::timeout(Duration::ZERO, inbox.room(PATIENCE)).await.is_ok() {
-        inbox.put(report());
+    while tokio::time::timeout(Duration::ZERO, mailbox.room(PATIENCE)).await.is_ok() {
+        mailbox.put(report());
         reports += 1;
         assert!(reports < 100, "there is always room");
     }
-    assert!(inbox.is_due(), "it is written without a reader");
+    assert!(mailbox.is_due(), "it is written without a reader");
     let waiting = tokio::spawn({
-        let inbox = Arc::clone(&inbox);
-        async move { inbox.room(Duration::MAX).await }
+        let mailbox = Arc::clone(&mailbox);
+        async move { mailbox.room(Duration::MAX).await }
     });
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());
-    assert_eq!(inbox.take().unwrap().len(), reports);
+    assert_eq!(mailbox.take().unwrap().len(), reports);
     waiting.await.unwrap();
-    inbox.put(report());
-    inbox.clear();
-    assert_eq!(inbox.len(), 0);
+    mailbox.put(report());
+    mailbox.clear();
+    assert_eq!(mailbox.len(), 0);
 }
 
 #[tokio::test]

@@ -8,11 +8,12 @@ use skein_shared::{Code, Refusal, wire};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::read::id_of;
 use super::{ARRIVAL, Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 impl Service {
-    /// Makes an epic and its channel, and gives both.
+    /// Makes an epic and its channel, and gives both; null for a channel that the channels did not take.
     ///
     /// # Errors
     /// `forbidden` unless the caller leads; `already_exists` for a taken name; `not_found` for its lead.
@@ -29,21 +30,38 @@ impl Service {
             .change::<Epics>(&who.entity(Kind::Epics), request, Command::Create(Box::new(create)))
             .await?
         {
-            Reply::Created(epic) => {
-                let channel = self.channel_of(who, &epic).await?;
-                Ok((epic, channel))
-            }
+            Reply::Created(epic) => self.with_channel(who, epic).await,
             _ => Err(unexpected("the epics")),
         }
     }
 
-    /// The channel of a new epic, which an effect makes; its id alone where it cannot be looked at yet.
-    async fn channel_of(&self, who: &Principal, epic: &Value) -> Result<Value, Refusal> {
-        let id = epic["channelId"].as_str().and_then(|id| Uuid::try_parse(id).ok());
-        let id = id.ok_or_else(|| unexpected("the epics"))?;
-        let (key, document) = (who.entity(Kind::Channels), format!("channel/{id}"));
-        let found = self.arrival(&[id], Instant::now() + ARRIVAL, || self.body(&key, &document)).await;
-        Ok(found.ok().flatten().map_or_else(|| json!({ "id": id }), |body| wire::shown(body, &[])))
+    /// A new epic with its channel, which an effect makes: with its id alone where it cannot be looked at yet.
+    async fn with_channel(&self, who: &Principal, epic: Value) -> Result<(Value, Value), Refusal> {
+        let (Some(id), Some(channel)) = (id_of(&epic, "id"), id_of(&epic, "channelId")) else {
+            return Err(unexpected("the epics"));
+        };
+        let look = || self.channel_or_refusal(who, id, channel);
+        let found = self.arrival(&[id, channel], Instant::now() + ARRIVAL, look).await.ok().flatten();
+        Ok(match found {
+            Some(Ok(made)) => (epic, wire::shown(made, &[])),
+            Some(Err(without)) => (wire::shown(without, &[]), Value::Null),
+            None => (epic, json!({ "id": channel })),
+        })
+    }
+
+    /// The channel of an epic, or else the epic that has none; nothing as long as the channels have not answered.
+    async fn channel_or_refusal(
+        &self,
+        who: &Principal,
+        epic: Uuid,
+        channel: Uuid,
+    ) -> Result<Option<Result<Value, Value>>, Refusal> {
+        let made = self.body(&who.entity(Kind::Channels), &format!("channel/{channel}")).await?;
+        if let Some(made) = made {
+            return Ok(Some(Ok(made)));
+        }
+        let epic = self.body(&who.entity(Kind::Epics), &format!("epic/{epic}")).await?;
+        Ok(epic.filter(|epic| epic["channelProblem"].is_string()).map(Err))
     }
 
     /// Changes what is given.
@@ -70,7 +88,7 @@ impl Service {
         }
     }
 
-    /// Deletes an epic. Its tasks and its channel stay.
+    /// Deletes an epic. Its tasks stay, and so does its channel, whose id comes with the epic's name.
     ///
     /// # Errors
     /// `forbidden` unless the caller made it or leads the swarm; `not_found`.
@@ -79,11 +97,11 @@ impl Service {
         who: &Principal,
         request: Uuid,
         which: Which,
-    ) -> Result<(Uuid, String), Refusal> {
+    ) -> Result<(String, Option<Uuid>), Refusal> {
         policy::require(who, Right::Work)?;
         let by = self.caller(who).await?;
         match self.change::<Epics>(&who.entity(Kind::Epics), request, Command::Delete { which, by }).await? {
-            Reply::Deleted { id, name } => Ok((id, name)),
+            Reply::Deleted { name, channel, .. } => Ok((name, channel)),
             _ => Err(unexpected("the epics")),
         }
     }
@@ -119,4 +137,37 @@ impl Service {
 /// What the entity itself says of an epic.
 fn brief(id: Uuid, name: &str, status: Status) -> Value {
     json!({ "id": id, "name": name, "status": status })
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::epics::Texts;
+
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::tests::node;
+
+    #[tokio::test]
+    async fn a_new_epic_whose_channel_is_refused_is_given_without_one() {
+        let node = node();
+        let (service, who) = (Service::new(node.entities.clone()), Principal::named("lead", Role::Lead));
+        let key = who.entity(Kind::Epics);
+        let texts = Texts { goal: Some("ship it".to_owned()), ..Texts::default() };
+        let create = Create { name: "Launch".to_owned(), creator: None, lead: None, priority: 50, texts };
+        let create = Command::Create(Box::new(create));
+        let Ok(Reply::Created(epic)) = service.change::<Epics>(&key, Uuid::now_v7(), create).await else {
+            panic!("no epic")
+        };
+        let channel = id_of(&epic, "channelId").unwrap();
+        let refused = Command::ChannelRefused { channel, problem: "there are too many".to_owned() };
+        let refusing = service.change::<Epics>(&key, Uuid::now_v7(), refused);
+        let (given, refused) = tokio::join!(service.with_channel(&who, epic), refusing);
+        let (epic, channel) = given.unwrap();
+        assert_eq!(refused, Ok(Reply::Done));
+        assert_eq!((&channel, &epic["channelId"]), (&Value::Null, &Value::Null));
+        assert_eq!(
+            (&epic["name"], &epic["channelProblem"]),
+            (&json!("Launch"), &json!("there are too many"))
+        );
+    }
 }

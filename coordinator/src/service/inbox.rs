@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use skein_shared::id::Kind;
 use skein_shared::inboxes::{Command, Inboxes, Reply};
 use skein_shared::pool::{Create, Rules, Source, Status, Target, TaskSpec};
+use skein_shared::text::excerpt;
 use skein_shared::{Code, Refusal, wire};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -22,6 +23,19 @@ const ORIGIN: [&str; 6] = [
     "agentmailMessageId",
     "agentmailThreadId",
 ];
+
+/// Messages that one look at an inbox shows, and how much of each, characters.
+const SHOWN: u32 = 5;
+const EXCERPT: usize = 1000;
+
+/// What waits in an inbox.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The oldest, with the beginnings of what is long.
+    pub messages: Vec<Value>,
+    /// How many there are.
+    pub count: usize,
+}
 
 /// Hands a message over to a worker.
 #[derive(Clone, Debug)]
@@ -45,15 +59,57 @@ impl Service {
         self.own_message(who, message).await
     }
 
+    /// What is open in the lead's inbox, also what it has been given and has not ended.
+    ///
+    /// # Errors
+    /// `forbidden`.
+    pub async fn open_messages(&self, who: &Principal) -> Result<Waiting, Refusal> {
+        self.require_lead(who).await?;
+        let (ids, count) = self.open_in_inbox(who, SHOWN).await?;
+        self.waiting(who, &ids, count).await
+    }
+
+    /// Shows these messages of the caller's inbox. Those that have gone since they were found are open no more.
+    async fn waiting(&self, who: &Principal, ids: &[Uuid], count: usize) -> Result<Waiting, Refusal> {
+        let mut messages = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(mut message) = self.message_of(who, *id).await? else { continue };
+            let content = excerpt(message["content"].as_str().unwrap_or_default(), EXCERPT);
+            message["content"] = content.into();
+            messages.push(message);
+        }
+        let gone = ids.len() - messages.len();
+        Ok(Waiting { messages, count: count.saturating_sub(gone) })
+    }
+
+    /// How many messages are open in the lead's inbox. None while the inboxes cannot be asked: that undoes nothing of what
+    /// the answer is about.
+    pub async fn count_open_messages(&self, who: &Principal) -> Option<usize> {
+        self.open_in_inbox(who, 0).await.ok().map(|(_, count)| count)
+    }
+
+    async fn open_in_inbox(&self, who: &Principal, limit: u32) -> Result<(Vec<Uuid>, usize), Refusal> {
+        let open = Command::Open { agent: who.agent, limit };
+        match self.ask::<Inboxes>(&who.entity(Kind::Inboxes), open).await? {
+            Reply::Open { messages, count } => Ok((messages, usize::try_from(count).unwrap_or(usize::MAX))),
+            _ => Err(unexpected("the inboxes")),
+        }
+    }
+
     /// A message of the caller's inbox.
     pub(super) async fn own_message(&self, who: &Principal, message: Uuid) -> Result<Value, Refusal> {
+        self.message_of(who, message).await?.ok_or_else(|| {
+            Refusal::new(Code::NotFound, format!("there is no message {message} in your inbox"))
+        })
+    }
+
+    /// The same, if it is there.
+    async fn message_of(&self, who: &Principal, message: Uuid) -> Result<Option<Value>, Refusal> {
         policy::require(who, Right::Work)?;
         self.own_member(who).await?;
         let body = self.body(&who.entity(Kind::Inboxes), &format!("message/{message}")).await?;
         let own = body.filter(|body| body["agentId"] == json!(who.agent));
-        own.map(|body| wire::shown(body, &[])).ok_or_else(|| {
-            Refusal::new(Code::NotFound, format!("there is no message {message} in your inbox"))
-        })
+        Ok(own.map(|body| wire::shown(body, &[])))
     }
 
     /// Makes a task of a message and hands it to a worker. Only the lead does.
@@ -133,5 +189,41 @@ impl Service {
             Reply::Ended(changes) => Ok(changes),
             _ => Err(unexpected("the inboxes")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::inboxes;
+
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::tests::node;
+    use crate::service::swarm::Introduction;
+
+    #[tokio::test]
+    async fn a_message_that_gives_way_meanwhile_hides_no_other() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = Principal::named("lead", Role::Lead);
+        let introduction = Introduction { name: "lead".to_owned(), lead: true, ..Introduction::default() };
+        service.join(&lead, Uuid::now_v7(), introduction).await.unwrap();
+        let deliver = Command::Deliver(Box::new(inboxes::Deliver {
+            agent: lead.agent,
+            content: "help".to_owned(),
+            source: inboxes::Source::Slack,
+            slack: inboxes::Slack::default(),
+            mail: None,
+            dedupe: None,
+        }));
+        let key = lead.entity(Kind::Inboxes);
+        let delivered = service.change::<Inboxes>(&key, Uuid::now_v7(), deliver).await.unwrap();
+        let Reply::Delivered { message, .. } = delivered else { panic!("{delivered:?}") };
+
+        let gone = Uuid::now_v7();
+        let waiting = service.waiting(&lead, &[gone, message], 2).await.unwrap();
+        assert_eq!((waiting.messages.len(), waiting.count), (1, 1));
+        assert_eq!(waiting.messages[0]["id"], json!(message));
+        assert_eq!(service.own_message(&lead, gone).await.unwrap_err().code, Code::NotFound);
     }
 }

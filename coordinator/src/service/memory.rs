@@ -1,7 +1,7 @@
 //! What the swarm remembers.
 
 use serde_json::{Value, json};
-use skein_shared::id::{Kind, derived};
+use skein_shared::id::Kind;
 use skein_shared::memory::{self, Command, Memory, Model, NULLABLE, Remember, Reply, Scope, Source, Vector};
 use skein_shared::{Code, Refusal, wire};
 use tracing::debug;
@@ -153,37 +153,26 @@ impl Service {
         self.learn(who, request, remember).await
     }
 
-    /// Writes the pieces of a text down, each as [`Self::remember`] does. An agent does so for itself, and the lead for
-    /// any; the pieces of a file replace those that it left behind before.
+    /// Writes a text down in pieces, all or none, each unless it is written down already. An agent does so for itself,
+    /// and the lead for any; the pieces of a file replace those that it left behind before.
     ///
     /// # Errors
-    /// `forbidden` for another agent; `not_found` for an unknown one; `too_large`.
-    pub async fn index(
-        &self,
-        who: &Principal,
-        request: Uuid,
-        text: &str,
-        of: Remember,
-    ) -> Result<Vec<Uuid>, Refusal> {
+    /// `forbidden` for another agent; `not_found` for an unknown one; `no_capacity`; `too_large`.
+    pub async fn index(&self, who: &Principal, request: Uuid, text: Remember) -> Result<Vec<Uuid>, Refusal> {
         let caller = self.caller(who).await?;
         policy::require(who, if caller.agent.is_some() { Right::Work } else { Right::Lead })?;
-        if !caller.lead && of.agent != caller.agent {
+        if !caller.lead && text.agent != caller.agent {
             return Err(Refusal::new(
                 Code::Forbidden,
                 "agentId is another agent's: an agent remembers for itself, and the lead for others",
             ));
         }
-        self.must_be_member(who, of.agent).await?;
-        wire::text("content", text, 1)?;
-        let pieces = memory::pieces(text);
-        let total_chunks = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
-        let mut memories = Vec::with_capacity(pieces.len());
-        for (chunk_index, content) in (0..).zip(pieces) {
-            let piece = Remember { content, chunk_index, total_chunks, ..of.clone() };
-            let request = derived(request, &format!("piece {chunk_index}"));
-            memories.push(self.learn(who, request, piece).await?.memory);
+        self.must_be_member(who, text.agent).await?;
+        let command = Command::Index(Box::new(text));
+        match self.change::<Memory>(&who.entity(Kind::Memory), request, command).await? {
+            Reply::Indexed(memories) => Ok(memories),
+            _ => Err(unexpected("the memory")),
         }
-        Ok(memories)
     }
 
     async fn learn(&self, who: &Principal, request: Uuid, remember: Remember) -> Result<Taught, Refusal> {
@@ -194,7 +183,7 @@ impl Service {
                 Ok(Taught { memory: memory.ok_or_else(|| unexpected("the memory"))?, again: false })
             }
             Reply::Known(memory) => Ok(Taught { memory, again: true }),
-            Reply::Learnings(_) | Reply::Done => Err(unexpected("the memory")),
+            Reply::Indexed(_) | Reply::Learnings(_) | Reply::Done => Err(unexpected("the memory")),
         }
     }
 }
@@ -264,6 +253,31 @@ mod tests {
             let code = forgotten.err().map(|refusal| refusal.code);
             assert_eq!(code, refused, "{}, {:?}", who.agent_name, who.role);
         }
+    }
+
+    #[tokio::test]
+    async fn of_two_edits_of_a_file_at_once_one_is_remembered_and_that_is_whole() {
+        let node = node();
+        let (service, who) = (Service::new(node.entities.clone()), Principal::named("lead", Role::Lead));
+        let introduction = Introduction { name: "lead".to_owned(), lead: true, ..Introduction::default() };
+        service.join(&who, Uuid::now_v7(), introduction).await.unwrap();
+        let edit = |word: &str| {
+            let section = |number| format!("# Part {number}\n{}\n", word.repeat(300));
+            let content: String = (0..5).map(section).collect();
+            let source_path = Some("notes.md".to_owned());
+            Remember { source: Source::FileIndex, source_path, ..learning(who.agent, Scope::Agent, &content) }
+        };
+        let [one, other] =
+            ["zebra ", "gnus "].map(edit).map(|text| service.index(&who, Uuid::now_v7(), text));
+        let (one, other) = tokio::join!(one, other);
+        let mut left = Vec::new();
+        for memories in [one.unwrap(), other.unwrap()] {
+            let looking = memories.iter().map(|memory| service.get_memory(&who, Uuid::now_v7(), *memory));
+            let found = futures::future::join_all(looking).await;
+            left.push(found.iter().filter(|memory| memory.is_ok()).count());
+        }
+        left.sort_unstable();
+        assert_eq!(left, [0, 5]);
     }
 
     #[tokio::test]

@@ -4,22 +4,39 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use skein_shared::channels::{
-    Author, Channel, Channels, Command, Create, Mark, Post, Read, Reply, Type, message_key,
+    Author, Channel, Channels, Command, Create, Post, Read, Reply, Type, message_key, order,
 };
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, derived};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal, wire};
+use tracing::debug;
 use uuid::Uuid;
 
+use super::read::message_shape;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
+use crate::projection::{Filter, Query, Test};
 
-/// A message as it was posted, its channel's name, and the tasks that it made.
+/// A message as it was posted, and its channel's name.
 #[derive(Clone, Debug)]
 pub struct Posted {
     pub channel: String,
     pub message: Value,
-    pub tasks: Vec<Uuid>,
+    /// The tasks that it made, if it was to make any.
+    pub tasks: Option<Vec<Uuid>>,
+    /// Who was to be mentioned and is no member.
+    pub strangers: Vec<Uuid>,
+}
+
+impl Posted {
+    /// Whom it mentions it says itself: a repeat is answered as its first try was, whoever has come or gone meanwhile.
+    fn new(draft: &Draft, channel: String, message: Value, tasks: Vec<Uuid>) -> Self {
+        let mentioned = ids(&message["mentions"]);
+        let mut strangers = draft.mentions.clone();
+        strangers.retain(|agent| !mentioned.contains(agent));
+        let tasks = order(&draft.content).is_some().then_some(tasks);
+        Self { channel, message, tasks, strangers }
+    }
 }
 
 /// Messages count as read by now and cannot be looked at, so they are no news to whoever asks anew.
@@ -53,10 +70,10 @@ pub struct Found {
 }
 
 impl Service {
-    /// Posts a message as the caller.
+    /// Posts a message as the caller. Those who are no members are not mentioned.
     ///
     /// # Errors
-    /// `not_joined`, `not_found` for an unknown channel, `too_large`.
+    /// `not_joined`, `not_found` for an unknown channel and for an order whose parent is gone, `too_large`.
     pub async fn post_message(
         &self,
         who: &Principal,
@@ -66,20 +83,22 @@ impl Service {
         policy::require(who, Right::Work)?;
         let author = self.own_member(who).await?;
         let name = author["name"].as_str().unwrap_or(who.agent_name.as_str()).to_owned();
-        let assignees = self.assignees(who, &draft).await?;
+        let strangers = self.strangers(who, &draft.mentions).await?;
+        let assignees = self.assignees(who, &draft, &strangers).await?;
         let post = Post {
             author: Some(Author { id: who.agent, name }),
-            channel: draft.channel,
-            content: draft.content,
+            channel: draft.channel.clone(),
+            content: draft.content.clone(),
             reply_to: draft.reply_to,
-            mentions: draft.mentions,
+            mentions: draft.mentions.clone(),
+            strangers,
             assignees,
         };
         let key = who.entity(Kind::Channels);
         match self.change::<Channels>(&key, request, Command::Post(Box::new(post))).await? {
             Reply::Posted { channel, message, tasks, .. } => {
                 self.arrived(who, &tasks).await;
-                Ok(Posted { channel, message, tasks })
+                Ok(Posted::new(&draft, channel, message, tasks))
             }
             _ => Err(unexpected("the channels")),
         }
@@ -105,6 +124,7 @@ impl Service {
             for number in batch.numbers {
                 let body = self.body(&key, &message_key(batch.channel, number)).await;
                 let body = body.map_err(|problem| if marks { unseen(problem) } else { problem })?;
+                // What retention has just removed its channel still counts for a while.
                 messages.extend(body.map(|body| (batch.name.clone(), message_shape(body))));
             }
         }
@@ -126,7 +146,7 @@ impl Service {
         };
         let mut before = BTreeMap::new();
         for channel in channels.iter().filter(|channel| asked(channel)) {
-            let (mut earlier, mut later) = (0, channel.last + 1);
+            let (mut earlier, mut later) = (channel.forgotten, channel.last + 1);
             if channel.last_at <= since {
                 earlier = channel.last;
             }
@@ -224,6 +244,23 @@ impl Service {
         }
     }
 
+    /// Takes away what an agent that left had read, a part at a time. While the channels cannot be asked it stays, and
+    /// if the agent joins again it goes on from there.
+    pub(super) async fn forget_reader(&self, who: &Principal, request: Uuid, agent: Uuid) {
+        let key = who.entity(Kind::Channels);
+        for part in 0u32.. {
+            let request = derived(request, &format!("marks {part}"));
+            match self.change::<Channels>(&key, request, Command::Forget { agent }).await {
+                Ok(Reply::Forgot { more: true }) => {}
+                Ok(_) => return,
+                Err(refusal) => {
+                    debug!(problem = %refusal.message, "what an agent that left had read is not forgotten");
+                    return;
+                }
+            }
+        }
+    }
+
     /// Refuses everybody but the swarm's lead and the operator.
     ///
     /// # Errors
@@ -239,50 +276,58 @@ impl Service {
     }
 
     /// Whom a `/task` message makes tasks for: those mentioned, or those whom the parent mentions.
-    async fn assignees(&self, who: &Principal, draft: &Draft) -> Result<Vec<Uuid>, Refusal> {
-        if !draft.content.trim_start().starts_with("/task ") {
-            return Ok(Vec::new());
-        }
-        let named = match (draft.mentions.is_empty(), draft.reply_to) {
-            (true, Some(parent)) => self.mentioned_by(who, draft.channel.as_deref(), parent).await?,
-            _ => draft.mentions.clone(),
-        };
-        let mut known = Vec::new();
-        for agent in named {
-            if !known.contains(&agent) && self.member(who, agent).await?.is_some() {
-                known.push(agent);
-            }
-        }
-        Ok(known)
-    }
-
-    /// The mentions of a message among the latest of its channel.
-    async fn mentioned_by(
+    async fn assignees(
         &self,
         who: &Principal,
-        channel: Option<&str>,
-        message: Uuid,
+        draft: &Draft,
+        strangers: &[Uuid],
     ) -> Result<Vec<Uuid>, Refusal> {
-        let read = Read {
-            channel: Some(channel.unwrap_or("general").to_owned()),
-            limit: u32::try_from(Mark::MENTIONS).unwrap_or(50) * 4,
-            mark_as_read: false,
-            ..Read::new(who.agent)
+        if order(&draft.content).is_none() {
+            return Ok(Vec::new());
+        }
+        let (mut named, strangers) = match draft.reply_to {
+            Some(parent) if draft.mentions.is_empty() => {
+                let named = self.mentioned_by(who, parent).await?;
+                let strangers = self.strangers(who, &named).await?;
+                (named, strangers)
+            }
+            _ => (draft.mentions.clone(), strangers.to_vec()),
         };
-        let found = self.read_messages(who, Uuid::now_v7(), read).await?;
-        let id = message.to_string();
-        let parent = found.messages.iter().find(|(_, message)| message["id"] == id.as_str());
-        let mentions = parent.and_then(|(_, message)| message["mentions"].as_array());
-        Ok(mentions.into_iter().flatten().filter_map(|id| Uuid::try_parse(id.as_str()?).ok()).collect())
+        named.retain(|agent| !strangers.contains(agent));
+        Ok(named)
+    }
+
+    /// Those of the agents who are no members.
+    async fn strangers(&self, who: &Principal, agents: &[Uuid]) -> Result<Vec<Uuid>, Refusal> {
+        let mut strangers = Vec::new();
+        for agent in agents {
+            if self.member(who, *agent).await?.is_none() {
+                strangers.push(*agent);
+            }
+        }
+        Ok(strangers)
+    }
+
+    /// The mentions of a message, in whichever channel it is.
+    async fn mentioned_by(&self, who: &Principal, message: Uuid) -> Result<Vec<Uuid>, Refusal> {
+        let mut query = Query::new(&who.swarm, Kind::Channels, "message");
+        query.filters.push(Filter::new("id", Test::Eq(json!(message)))?);
+        query.limit = 1;
+        let found = self.list(&who.entity(Kind::Channels), query).await?.whole()?.rows;
+        let parent = found.first().ok_or_else(|| {
+            let problem = format!(
+                "replyTo: there is no message {message}, or not any more, so it is not known whom it mentions; nothing \
+                 was posted: mention those who are to have the task"
+            );
+            Refusal::new(Code::NotFound, problem)
+        })?;
+        Ok(ids(&parent["mentions"]))
     }
 }
 
-fn message_shape(body: Value) -> Value {
-    let mut shown = wire::shown(body, &["agentId"]);
-    if shown["agentId"].is_null() {
-        shown["agentName"] = json!("Human");
-    }
-    shown
+fn ids(list: &Value) -> Vec<Uuid> {
+    let listed = list.as_array().into_iter().flatten();
+    listed.filter_map(|id| Uuid::try_parse(id.as_str()?).ok()).collect()
 }
 
 fn posted_at(message: &Value) -> Timestamp {

@@ -15,6 +15,7 @@ pub mod embedding;
 pub mod epics;
 pub mod excerpts;
 pub mod follow;
+pub mod forgotten;
 pub mod inbox;
 pub mod instances;
 pub mod lists;
@@ -29,6 +30,7 @@ pub mod programs;
 pub mod questions;
 pub mod read;
 pub mod removal;
+pub mod resources;
 pub mod scale;
 pub mod schedules;
 mod seen;
@@ -42,7 +44,6 @@ pub mod summons;
 pub mod swarm;
 pub mod tallies;
 pub mod tasks;
-pub mod things;
 pub mod transport;
 pub mod unread;
 pub mod values;
@@ -147,6 +148,7 @@ impl Service {
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
+    #[cfg(test)]
     #[must_use]
     pub fn asking_again_every(self, pause: Duration) -> Self {
         Self { ask_again: pause, ..self }

@@ -110,7 +110,7 @@ mod tests {
     use crate::auth::{Role, View};
     use crate::entity::{Clock, Hub, Request};
     use crate::projection::Projection;
-    use crate::service::things::Thing;
+    use crate::service::resources::Resource;
     use crate::store::Store;
     use crate::store::memory::Memory;
 
@@ -155,6 +155,7 @@ mod tests {
             description: None,
             max_tasks: None,
             managed: false,
+            texts: None,
         };
         pool(service, pool::Command::Join(join)).await;
         let create = pool::Create {
@@ -221,13 +222,13 @@ mod tests {
         const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
         let bench = bench();
         let task = begin(&bench.service).await;
-        let (service, who, thing) = (bench.service.clone(), worker(), Thing::Task(task));
+        let (service, who, resource) = (bench.service.clone(), worker(), Resource::Task(task));
         // The read side has what was begun only after a moment.
         while service.outline(&who).await.is_err() {
             tokio::time::sleep(SIGN).await;
         }
         let watching = tokio::spawn(async move {
-            let shown = service.shown_anew(&who, &thing, |_| false, MONTH);
+            let shown = service.shown_anew(&who, &resource, |_| false, MONTH);
             let listed = async {
                 let seen = service.outline(&who).await.unwrap();
                 service.lines_anew(&who, &seen, MONTH).await

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use skein_shared::Refusal;
 use skein_shared::id::Kind;
 use skein_shared::time::Timestamp;
-use skein_shared::{Refusal, wire};
 use uuid::Uuid;
 
 use super::lists::{self, unreadable, whole};
-use super::read::task_shape;
+use super::read::{message_shape, task_shape};
 use super::{Event, Service};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Order, Query, Tally, Test};
@@ -133,12 +133,4 @@ impl Service {
         events.reverse();
         Ok(events)
     }
-}
-
-fn message_shape(body: Value) -> Value {
-    let mut shown = wire::shown(body, &["agentId"]);
-    if shown["agentId"].is_null() {
-        shown["agentName"] = json!("Human");
-    }
-    shown
 }

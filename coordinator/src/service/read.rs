@@ -1,6 +1,6 @@
 //! Reading documents as clients see them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
@@ -64,6 +64,15 @@ impl Service {
 /// A task has an assignee or null; all else is left out when it is not set.
 pub(super) fn task_shape(body: Value) -> Value {
     wire::shown(body, &["agentId"])
+}
+
+/// A message of a channel. What no agent said a person did.
+pub(super) fn message_shape(body: Value) -> Value {
+    let mut shown = wire::shown(body, &["agentId"]);
+    if shown["agentId"].is_null() {
+        shown["agentName"] = json!("Human");
+    }
+    shown
 }
 
 /// The id that a document has in a field.

@@ -173,7 +173,8 @@ mod tests {
         let Reply::Overview(left) = bed.agent(Command::List).await else { panic!("no overview") };
         assert_eq!((left.definition, left.instances.len(), left.letters), (None, 0, 3));
         let (enabled, name, one_time, hide_completed, soonest) = (None, None, None, false, false);
-        let listed = schedules::Command::List { enabled, name, one_time, hide_completed, soonest };
+        let after = String::new();
+        let listed = schedules::Command::List { enabled, name, one_time, hide_completed, soonest, after };
         let listed = bed.node.entities.ask::<Schedules>(&schedules, Request::read(), listed).await.unwrap();
         assert!(!format!("{listed:?}").contains("worker"), "{listed:?}");
         assert_eq!(bed.steer("remove").await.unwrap_err().code, Code::NotFound);

@@ -4,7 +4,7 @@ use serde_json::Value;
 use skein_shared::id::{Kind, Name};
 use skein_shared::schedules::{Command, Create, Reply, Schedules, Update};
 use skein_shared::which::Which;
-use skein_shared::{Refusal, wire};
+use skein_shared::{Code, Refusal, json, limits, wire};
 use uuid::Uuid;
 
 use super::{Service, unexpected};
@@ -21,6 +21,13 @@ pub struct Wanted {
     pub hide_completed: bool,
     /// Those alone that have a next run, the soonest first.
     pub soonest: bool,
+    /// In the order of names: those alone that come behind this one. Empty for the beginning.
+    pub after: String,
+}
+
+/// Where a list goes on of which so many were left out, if it does: behind the name of the last that it shows.
+pub fn next(shown: &[Value], left_out: usize) -> Option<&str> {
+    shown.last().filter(|_| left_out > 0)?["name"].as_str()
 }
 
 /// What a run by hand makes.
@@ -124,11 +131,36 @@ impl Service {
         wanted: Wanted,
     ) -> Result<(Vec<Value>, usize), Refusal> {
         policy::require(who, Right::Read)?;
-        let Wanted { enabled, name, one_time, hide_completed, soonest } = wanted;
-        let command = Command::List { enabled, name, one_time, hide_completed, soonest };
+        let Wanted { enabled, name, one_time, hide_completed, soonest, after } = wanted;
+        let command = Command::List { enabled, name, one_time, hide_completed, soonest, after };
         match self.ask::<Schedules>(&who.entity(Kind::Schedules), command).await? {
             Reply::List { schedules, left_out } => Ok((schedules, left_out)),
             _ => Err(unexpected("the schedules")),
+        }
+    }
+
+    /// All schedules that are wanted, by name.
+    ///
+    /// # Errors
+    /// `too_large` if they are more than one answer holds.
+    pub async fn all_schedules(&self, who: &Principal, mut wanted: Wanted) -> Result<Vec<Value>, Refusal> {
+        wanted.soonest = false;
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        loop {
+            let (page, left_out) = self.list_schedules(who, wanted.clone()).await?;
+            bytes += json::length(&page);
+            if bytes > limits::ANSWER {
+                let most = limits::ANSWER >> 20;
+                let problem =
+                    format!("the schedules are more than {most} MiB; ask for those of a name or type");
+                return Err(Refusal::new(Code::TooLarge, problem));
+            }
+            let behind = next(&page, left_out).map(str::to_owned);
+            all.extend(page);
+            match behind {
+                Some(name) => wanted.after = name,
+                None => return Ok(all),
+            }
         }
     }
 

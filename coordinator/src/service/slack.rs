@@ -43,11 +43,13 @@ pub struct Conversation {
 }
 
 impl Service {
-    /// Answers in a thread. A message of the inbox counts as answered from before the answer is sent. With `repeats` the
-    /// same request may come again, and an answer that is there already is not sent a second time.
+    /// Answers in a thread. A message of the inbox counts as answered from before the answer is sent; one that did not come
+    /// from Slack, a letter or a notice, is ended by that alone, and nothing is sent. With `repeats` the same request may
+    /// come again, and an answer that is there already is not sent a second time.
     ///
     /// # Errors
-    /// Of the address first, then `wrong_state` without a thread, `slack_not_configured`, and what Slack says.
+    /// Of the address first, then `wrong_state` without a thread, `slack_not_configured`, and what Slack says; `not_found`
+    /// for a letter or notice that has ended.
     pub async fn slack_reply(
         &self,
         who: &Principal,
@@ -55,11 +57,13 @@ impl Service {
         address: &Address,
         text: &str,
         repeats: bool,
-    ) -> Result<Place, Refusal> {
-        let place = self.slack_place(who, address).await?;
-        if place.thread.is_none() {
-            return Err(no_context());
+    ) -> Result<Option<Place>, Refusal> {
+        let found = self.addressed(who, address).await?;
+        if let (Some(message), Value::Null) = (address.message, &found["slackChannelId"]) {
+            self.respond(who, request, message, text.to_owned()).await?;
+            return Ok(None);
         }
+        let place = place(&found).filter(|place| place.thread.is_some()).ok_or_else(no_context)?;
         let workspace = self.slack.require(&who.swarm)?;
         if let Some(message) = address.message
             && let Err(refusal) = self.respond(who, request, message, text.to_owned()).await
@@ -69,7 +73,7 @@ impl Service {
             return Err(refusal);
         }
         self.slack_say(who, workspace, request, &place, text, repeats).await?;
-        Ok(place)
+        Ok(Some(place))
     }
 
     /// Posts a message of its own in a channel, and gives its time stamp. Only the lead does. `repeats` as of a reply; only
@@ -161,9 +165,14 @@ impl Service {
 
     /// Where an address leads, if the caller may go there.
     pub(super) async fn slack_place(&self, who: &Principal, address: &Address) -> Result<Place, Refusal> {
+        place(&self.addressed(who, address).await?).ok_or_else(no_context)
+    }
+
+    /// What an address names, if the caller may go there: its fields say where in Slack that is.
+    async fn addressed(&self, who: &Principal, address: &Address) -> Result<Value, Refusal> {
         self.require_member(who).await?;
-        let found = if let Some(message) = address.message {
-            self.own_message(who, message).await?
+        if let Some(message) = address.message {
+            self.own_message(who, message).await
         } else if let Some(task) = address.task {
             let task = self.get_task(who, task).await?;
             let me = json!(who.agent);
@@ -173,19 +182,16 @@ impl Service {
                     "this task is neither assigned to you nor made by you; its own agent may write there",
                 ));
             }
-            task
+            Ok(task)
         } else if let Some(channel) = &address.channel {
             self.require_lead(who).await?;
-            json!({ "slackChannelId": channel, "slackThreadTs": address.thread })
+            Ok(json!({ "slackChannelId": channel, "slackThreadTs": address.thread }))
         } else {
-            return Err(Refusal::new(
+            Err(Refusal::new(
                 Code::InvalidArgument,
                 "give inboxMessageId or taskId to say which thread is meant",
-            ));
-        };
-        let text = |field: &str| found[field].as_str().map(str::to_owned);
-        let channel = text("slackChannelId").ok_or_else(no_context)?;
-        Ok(Place { channel, thread: text("slackThreadTs") })
+            ))
+        }
     }
 
     async fn slack_say(
@@ -211,6 +217,12 @@ impl Service {
         let earlier = may_be_there.then(|| self.clock().wall() - EARLIER);
         workspace.post(&post, request, earlier).await.map_err(Error::refusal)
     }
+}
+
+/// Where in Slack something came from, if it did.
+fn place(found: &Value) -> Option<Place> {
+    let text = |field: &str| found[field].as_str().map(str::to_owned);
+    Some(Place { channel: text("slackChannelId")?, thread: text("slackThreadTs") })
 }
 
 fn no_context() -> Refusal {

@@ -309,7 +309,7 @@ async fn shown(mut download: Download) -> Result<Bytes, Refusal> {
     Ok(content.freeze())
 }
 
-/// As the seed describes a file of Slack's.
+/// As Agent Swarm describes a file of Slack's.
 fn described(info: &Value, size: u64) -> Value {
     json!({ "id": info["id"], "name": info["name"], "mimetype": info["mimetype"], "size": size })
 }

@@ -1,4 +1,4 @@
-//! What a program that only polls is to do next, one thing at a time: the seed's runner loop (spec: Agent Swarm 5.2).
+//! What a program that only polls is to do next, one thing at a time: Agent Swarm's runner loop (spec: Agent Swarm 5.2).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -27,7 +27,7 @@ pub struct Introduction {
 
 impl Service {
     /// Makes the caller a member. Joining again under the same name succeeds, and changes nothing but that a worker may
-    /// become the lead of a swarm that has none.
+    /// become the lead of a swarm that has none, and that whoever leads gets what a former lead has left.
     ///
     /// # Errors
     /// `forbidden` for a lead without the right to lead, `lead_exists`, `already_exists` for a taken name.
@@ -53,6 +53,7 @@ impl Service {
             description: introduction.description,
             max_tasks: introduction.max_tasks,
             managed: who.managed,
+            texts: None,
         };
         let reply = self.change::<Pool>(&who.entity(Kind::Pool), request, Command::Join(join)).await?;
         let Reply::Joined { member, existing } = reply else { return Err(unexpected("the pool")) };
@@ -60,11 +61,11 @@ impl Service {
         Ok((shown.unwrap_or_else(|| member_json(&member)), existing))
     }
 
-    /// Takes a member out of the swarm for good. Its tasks and the offers to it go back to the pool, its name is free, and
-    /// so is the lead's place if it led; its service is not listed any more, and what it has asked is withdrawn. A run
-    /// of it goes on and has nothing to report on any more; its locks are that run's, and end with it or by their time.
-    /// Gives who it was, the tasks that went back, and how many messages of its inbox it leaves unread: nobody else is
-    /// given those.
+    /// Takes a member out of the swarm for good. Its tasks and the offers to it go back to the pool, its name is free,
+    /// and so is the lead's place if it led, whose news wait for whoever takes it; its service is not listed any more,
+    /// what it has asked is withdrawn, and what it has read of the channels is forgotten. A run of it goes on and has
+    /// nothing to report on any more; its locks are that run's, and end with it or by their time. Gives who it was, the
+    /// tasks that went back, and how many messages of its inbox it leaves unread: whoever leads next gets those.
     ///
     /// # Errors
     /// `not_found` for who is no member; `forbidden` unless the caller leads or administers, or is the member itself.
@@ -93,6 +94,7 @@ impl Service {
             Reply::Left { returned } => {
                 self.drop_service(who, request, agent).await;
                 self.withdraw_all_questions(who, derived(request, "questions"), agent).await;
+                self.forget_reader(who, request, agent).await;
                 Ok(json!({
                     "id": agent, "name": known["name"], "isLead": known["isLead"], "returnedTasks": returned,
                     "unreadMessages": self.unread_in_inbox(who, agent).await,
@@ -243,11 +245,13 @@ pub(super) fn member_json(member: &MemberView) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use skein_shared::channels::Read;
     use skein_shared::pool::{Rules, Target, TaskSpec};
 
     use super::*;
     use crate::entity::tests::node;
     use crate::service::lists::Page;
+    use crate::service::messages::Draft;
     use crate::service::questions;
     use crate::service::tasks::Wanted;
 
@@ -302,6 +306,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_texts_of_a_worker_that_comes_to_lead_say_so() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = joined(&service, "lead", Role::Lead).await;
+        let ann = joined(&service, "ann", Role::Worker).await;
+        service.remove_member(&lead, Uuid::now_v7(), &named("lead")).await.unwrap();
+        let ann = Principal { role: Role::Lead, ..ann };
+        let introduction = Introduction { name: "ann".to_owned(), lead: true, ..Introduction::default() };
+        let (shown, existing) = service.join(&ann, Uuid::now_v7(), introduction).await.unwrap();
+        assert!(existing && shown["isLead"] == true, "{shown}");
+        for (field, says) in [("claudeMd", "You lead this swarm."), ("identityMd", "- Position: lead\n")] {
+            assert!(shown[field].as_str().is_some_and(|text| text.contains(says)), "{shown}");
+        }
+    }
+
+    #[tokio::test]
     async fn what_a_member_that_is_removed_has_asked_is_withdrawn() {
         let node = node();
         let service = Service::new(node.entities.clone());
@@ -320,6 +340,25 @@ mod tests {
         };
         assert_eq!(listed(true).await, [(json!("bob"), json!("open"))]);
         assert_eq!(listed(false).await, [(json!("ann"), json!("withdrawn"))]);
+    }
+
+    #[tokio::test]
+    async fn what_a_member_that_is_removed_has_read_is_forgotten() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = joined(&service, "lead", Role::Lead).await;
+        let ann = joined(&service, "ann", Role::Worker).await;
+        for agent in [ann.agent, lead.agent] {
+            let draft = Draft { content: "Look.".to_owned(), mentions: vec![agent], ..Draft::default() };
+            service.post_message(&lead, Uuid::now_v7(), draft).await.unwrap();
+        }
+        let read = Read { mentions_only: true, ..Read::new(ann.agent) };
+        service.read_messages(&ann, Uuid::now_v7(), read).await.unwrap();
+        assert_eq!(service.unread(&ann).await.unwrap(), (1, 0));
+        service.remove_member(&lead, Uuid::now_v7(), &named("ann")).await.unwrap();
+        joined(&service, "ann", Role::Worker).await;
+        assert_eq!(service.unread(&ann).await.unwrap(), (2, 0), "to her all is new, and nothing is for her");
+        assert_eq!(service.unread(&lead).await.unwrap(), (0, 0));
     }
 
     #[tokio::test]

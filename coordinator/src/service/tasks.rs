@@ -111,10 +111,10 @@ impl Service {
                     let task = self.shown_as_changed(who, &task, body).await;
                     return Ok(Changed { task, repeated: false, warnings });
                 }
-                (Reply::NeedFacts { tasks }, _) => {
+                (Reply::NeedFacts { tasks, asked }, _) => {
                     for task in tasks {
                         facts.retain(|fact: &Fact| fact.task != task);
-                        facts.push(self.fact(who, task).await?);
+                        facts.push(Fact { asked, ..self.fact(who, task).await? });
                     }
                 }
                 _ => return Err(unexpected("the pool")),
@@ -405,7 +405,7 @@ impl Service {
             _ => None,
         };
         let agent = found["agentId"].as_str().and_then(|id| Uuid::try_parse(id).ok());
-        Ok(Fact { task, outcome, agent })
+        Ok(Fact { outcome, agent, ..Fact::unknown(task) })
     }
 
     /// An epic gives its tasks a tag and its repository. Of one that is not there a task learns no name: the pool refuses

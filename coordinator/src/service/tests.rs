@@ -147,13 +147,13 @@ async fn what_has_no_place_to_say_that_it_may_be_old_is_refused_meanwhile() {
     let service = Service::new(node.entities.clone());
     let hold = held::arriving(&node, "worker-1").await;
     let (lead, _, task) = at_work(&service).await;
-    let tasks = things::Thing::All(things::Sort::Tasks);
+    let tasks = resources::Resource::All(resources::Sort::Tasks);
     let looked_at = async || {
         [
             Box::pin(service.lines(&lead, None)).await.map(drop).map_err(|refusal| refusal.code),
             Box::pin(service.show(&lead, &tasks)).await.map(drop).map_err(|refusal| refusal.code),
             Box::pin(service.outline(&lead)).await.map(drop).map_err(|refusal| refusal.code),
-            Box::pin(service.called(&lead, things::Sort::Tasks, ""))
+            Box::pin(service.called(&lead, resources::Sort::Tasks, ""))
                 .await
                 .map(drop)
                 .map_err(|refusal| refusal.code),

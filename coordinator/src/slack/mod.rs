@@ -2,8 +2,8 @@
 //!
 //! One client for each workspace: it keeps to Slack's limits, says in words what Slack refused, and sends the token to
 //! Slack's own hosts alone. `method` has what is known of each method, `pace` when the next call may go, `rests` which
-//! channels wait for an operator, `http` the hosts that may be asked, `client` a call from end to end, `workspace` the
-//! methods with their arguments, `socket` a connection for Socket Mode.
+//! channels wait for an operator, `people` who may speak, `http` the hosts that may be asked, `client` a call from end
+//! to end, `workspace` the methods with their arguments, `socket` a connection for Socket Mode.
 
 mod client;
 mod error;
@@ -11,6 +11,7 @@ mod files;
 mod http;
 mod method;
 mod pace;
+mod people;
 mod rests;
 mod socket;
 mod workspace;

@@ -2,37 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use skein_shared::Refusal;
 use skein_shared::id::Name;
 use skein_shared::slack::Note;
 use skein_shared::time::Timestamp;
-use skein_shared::{Code, Refusal};
-use tokio::time::{Instant, timeout};
-use tracing::warn;
+use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
 use super::client::{Args, Client, Line, TRY};
 use super::error::Error;
 use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, Method, POST, REPLIES, UPDATE, USER};
+use super::people::{Allowed, People};
 use super::rests::Rests;
 use crate::config;
 
 /// What an agent's messages are shown with.
 const AGENT_ICON: &str = ":robot_face:";
-/// How long we remember whether somebody may speak, and of how many.
-const REMEMBER: Duration = Duration::from_secs(600);
-const PEOPLE: usize = 10_000;
-/// How long an event waits at the door until Slack says whose address somebody has. Others wait behind it, and Slack, which
-/// wants its answer within three seconds, sends it again.
-const LOOK_UP: Duration = Duration::from_secs(3);
-/// How long nobody else is looked up when Slack did not say: each would wait as long.
-const SILENT: Duration = Duration::from_secs(5);
-/// Events that bring what somebody says.
-const SAID: [&str; 2] = ["message", "app_mention"];
 /// Most of something that one page may have.
 const PAGE: u32 = 200;
 /// How long after a failure Slack may take to show what it has taken.
@@ -49,18 +39,12 @@ type Turns = tokio::sync::Mutex<Option<Instant>>;
 
 /// A Slack workspace with its bot.
 pub struct Workspace {
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     swarm: Name,
-    allowed: Allowed,
-    /// Whether a person may speak, as we found out, and when.
-    people: Mutex<BTreeMap<String, (bool, Instant)>>,
-    /// When Slack last did not say who somebody is.
-    silent: Mutex<Option<Instant>>,
+    people: Arc<People>,
     /// The lines of messages that are written just now, or whose writing failed a moment ago.
     lines: Mutex<BTreeMap<Uuid, Arc<Turns>>>,
     rests: Rests,
-    /// It is said once that Slack shows no addresses.
-    no_address: Once,
 }
 
 /// Shows no token, wherever it is printed.
@@ -102,19 +86,11 @@ impl Workspace {
     /// When the system's certificates cannot be read.
     pub fn new(settings: &config::Workspace) -> Result<Self, Error> {
         let bot = settings.bot_token.clone().unwrap_or_default();
-        let client = Client::new(settings.api.clone(), bot, settings.app_token.clone())?;
-        let (users, domains) = (settings.allowed_users.clone(), settings.allowed_domains.clone());
+        let client = Arc::new(Client::new(settings.api.clone(), bot, settings.app_token.clone())?);
         let swarm = settings.swarm.clone();
-        Ok(Self {
-            client,
-            swarm,
-            allowed: Allowed { users, domains },
-            people: Mutex::default(),
-            silent: Mutex::default(),
-            lines: Mutex::default(),
-            rests: Rests::default(),
-            no_address: Once::new(),
-        })
+        let (users, domains) = (settings.allowed_users.clone(), settings.allowed_domains.clone());
+        let people = People::new(Arc::clone(&client), swarm.clone(), Allowed { users, domains });
+        Ok(Self { client, swarm, people, lines: Mutex::default(), rests: Rests::default() })
     }
 
     pub fn swarm(&self) -> &Name {
@@ -221,68 +197,7 @@ impl Workspace {
     /// # Errors
     /// `unavailable` while Slack does not say whose address it is, for whatever reason.
     pub async fn may_speak(&self, event: &str, user: Option<&str>) -> Result<bool, Refusal> {
-        if self.allowed.is_open() {
-            return Ok(true);
-        }
-        let Some(user) = user else { return Ok(!SAID.contains(&event)) };
-        if self.allowed.users.iter().any(|one| one == user) {
-            return Ok(true);
-        }
-        if self.allowed.domains.is_empty() {
-            return Ok(false);
-        }
-        if let Some(known) = self.known(user) {
-            return Ok(known);
-        }
-        let may = match self.look_up(user).await {
-            Ok(found) => self.is_of_a_domain(&found),
-            Err(error) if error.is_unknown_person() => false,
-            Err(problem) => {
-                if !problem.is_passing() {
-                    warn!(swarm = %self.swarm, %problem, "whether people may speak cannot be looked up, so none is heard");
-                }
-                // Whatever Slack's word is, nothing is wrong with what was said: it is to come again.
-                return Err(Refusal { code: Code::Unavailable, ..problem.refusal() });
-            }
-        };
-        let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
-        if people.len() >= PEOPLE {
-            people.clear();
-        }
-        people.insert(user.to_owned(), (may, Instant::now()));
-        Ok(may)
-    }
-
-    /// A person's record, if Slack shows it soon.
-    async fn look_up(&self, user: &str) -> Result<Value, Error> {
-        let silent = || Error::Unanswered { method: USER.name, problem: "it takes too long".to_owned() };
-        let since = *self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        if since.is_some_and(|since| since.elapsed() < SILENT) {
-            return Err(silent());
-        }
-        let found = timeout(LOOK_UP, self.user(user)).await.unwrap_or_else(|_| Err(silent()));
-        if found.as_ref().is_err_and(Error::is_passing) {
-            *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        }
-        found
-    }
-
-    fn is_of_a_domain(&self, person: &Value) -> bool {
-        let address = person["profile"]["email"].as_str().unwrap_or_default();
-        if address.is_empty() && person["is_bot"] != true {
-            self.no_address.call_once(|| {
-                warn!(
-                    swarm = %self.swarm,
-                    "Slack shows no addresses, so `allowed_domains` lets nobody in: give the app the scope users:read.email"
-                );
-            });
-        }
-        self.allowed.has_domain_of(address)
-    }
-
-    fn known(&self, user: &str) -> Option<bool> {
-        let people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
-        people.get(user).filter(|(_, since)| since.elapsed() < REMEMBER).map(|(may, _)| *may)
+        self.people.may_speak(event, user).await
     }
 
     /// Writes a message anew that the bot has posted.
@@ -391,24 +306,6 @@ impl Workspace {
         let answer = self.client.call(&CONNECT, Args::new()).await?;
         let url = answer["url"].as_str().and_then(|url| Url::parse(url).ok());
         url.ok_or_else(|| Error::Garbled { method: CONNECT.name, problem: "it names no address".to_owned() })
-    }
-}
-
-/// Who may speak to a swarm.
-#[derive(Debug)]
-struct Allowed {
-    users: Vec<String>,
-    domains: Vec<String>,
-}
-
-impl Allowed {
-    fn is_open(&self) -> bool {
-        self.users.is_empty() && self.domains.is_empty()
-    }
-
-    fn has_domain_of(&self, address: &str) -> bool {
-        let domain = address.rsplit_once('@').map(|(_, domain)| domain);
-        domain.is_some_and(|domain| self.domains.iter().any(|one| one.eq_ignore_ascii_case(domain)))
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use uuid::Uuid;
@@ -22,7 +24,8 @@ const CHUNK: usize = 64 * 1024;
 pub(super) struct Scope {
     id: String,
     group: Option<PathBuf>,
-    left: bool,
+    /// Kills them. None once they are left, or being killed.
+    end: Option<BoxFuture<'static, io::Result<()>>>,
 }
 
 impl Scope {
@@ -30,19 +33,29 @@ impl Scope {
     pub(super) const MARK: &str = "SKEIN_EXEC";
 
     pub(super) fn new(handle: &Handle) -> io::Result<Self> {
-        let id = Uuid::new_v4().simple().to_string();
+        let id = fresh();
         let group = handle.cgroup.as_ref().map(|instance| {
             // Those of earlier ones, whose last processes have ended since.
             cgroup::prune(instance);
             instance.join(format!("exec-{id}"))
         });
         group.as_deref().map(cgroup::make).transpose()?;
-        Ok(Self { id, group, left: false })
+        let end = match group.clone() {
+            Some(group) => async move { cgroup::kill(&group).await }.boxed(),
+            None => freeze::kill_marked(vec![mark(&id)]).boxed(),
+        };
+        Ok(Self { id, group, end: Some(end) })
     }
 
-    /// Where control groups are not the engine's to make.
-    pub(super) fn marked() -> Self {
-        Self { id: Uuid::new_v4().simple().to_string(), group: None, left: false }
+    /// Where control groups are not the engine's to make. `end` is given what stands in the environment of its processes,
+    /// and kills them.
+    pub(super) fn marked<E>(end: impl FnOnce(String) -> E) -> Self
+    where
+        E: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        let id = fresh();
+        let end = end(mark(&id)).boxed();
+        Self { id, group: None, end: Some(end) }
     }
 
     pub(super) fn id(&self) -> &str {
@@ -54,43 +67,57 @@ impl Scope {
     }
 
     /// What still runs is the instance's own affair after a good end, and is killed after any other.
-    pub(super) async fn settle(self, executed: &Executed) {
+    pub(super) async fn settle(self, executed: Executed) -> Executed {
         match executed.exit.code {
-            Some(0) => self.leave(),
-            _ => self.kill().await,
+            Some(0) => {
+                self.leave();
+                executed
+            }
+            _ => Executed { left: self.kill().await, ..executed },
         }
     }
 
+    /// When the time of the [`Exec`] is over.
+    pub(super) async fn time_out(self) -> Executed {
+        Executed { timed_out: true, left: self.kill().await, ..Executed::default() }
+    }
+
     fn leave(mut self) {
-        self.left = true;
+        self.end = None;
         if let Some(group) = &self.group {
             // It stays while something runs in it.
             let _ = std::fs::remove_dir(group);
         }
     }
 
-    pub(super) async fn kill(mut self) {
-        self.left = true;
-        end(std::mem::take(&mut self.id), self.group.take()).await;
+    /// Gives why some were not killed, if so. It goes on when whoever asked for it waits no longer.
+    async fn kill(mut self) -> Option<String> {
+        let killing = tokio::spawn(killed(self.end.take()?));
+        killing.await.unwrap_or_else(|problem| Some(problem.to_string()))
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        if let (false, Ok(runtime)) = (self.left, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(end(std::mem::take(&mut self.id), self.group.take()));
+        if let (Some(end), Ok(runtime)) = (self.end.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(killed(end));
         }
     }
 }
 
-async fn end(id: String, group: Option<PathBuf>) {
-    let killed = match &group {
-        Some(group) => cgroup::kill(group).await,
-        None => freeze::kill_marked(vec![format!("{}={id}", Scope::MARK)]).await,
-    };
-    if let Err(error) = killed {
-        tracing::error!(%error, "processes of a tool were not ended; they end with their instance");
-    }
+async fn killed(end: BoxFuture<'static, io::Result<()>>) -> Option<String> {
+    let error = end.await.err()?;
+    tracing::error!(%error, "processes of a tool were not ended; they end with their instance");
+    Some(error.to_string())
+}
+
+fn fresh() -> String {
+    Uuid::new_v4().simple().to_string()
+}
+
+/// What its processes have in their environment.
+fn mark(id: &str) -> String {
+    format!("{}={id}", Scope::MARK)
 }
 
 /// Runs the command, which begins in its scope, to its end or to the end of its time. In an instance that was `closed`
@@ -111,15 +138,9 @@ pub(super) async fn run(
         return Err(Failure("the instance was frozen or ended at that moment; look, and try again".into()));
     }
     match tokio::time::timeout(exec.limit, finish(child, exec)).await {
-        Ok(Ok(executed)) => {
-            scope.settle(&executed).await;
-            Ok(executed)
-        }
+        Ok(Ok(executed)) => Ok(scope.settle(executed).await),
         Ok(Err(error)) => Err(Failure(format!("a process in the instance was lost: {error}"))),
-        Err(_) => {
-            scope.kill().await;
-            Ok(Executed { timed_out: true, ..Executed::default() })
-        }
+        Err(_) => Ok(scope.time_out().await),
     }
 }
 
@@ -138,7 +159,7 @@ async fn finish(mut child: Child, exec: &Exec) -> io::Result<Executed> {
         exit: Exit { code: status.code(), signal: status.signal(), ..Exit::default() },
         output: output?,
         errors: String::from_utf8_lossy(&errors?).into_owned(),
-        timed_out: false,
+        ..Executed::default()
     })
 }
 
@@ -152,5 +173,31 @@ async fn bounded(from: Option<impl AsyncRead + Unpin>, most: usize) -> io::Resul
             return Ok(kept);
         }
         kept.extend_from_slice(&chunk[..read.min(most.saturating_sub(kept.len()))]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kill_that_has_begun_goes_on_when_its_asker_goes() {
+        let (begins, begun) = oneshot::channel();
+        let (goes_on, gone) = oneshot::channel();
+        let (ends, ended) = oneshot::channel();
+        let scope = Scope::marked(|_| async move {
+            let _ = begins.send(());
+            let _ = gone.await;
+            let _ = ends.send(());
+            Ok(())
+        });
+        let asker = tokio::spawn(scope.time_out());
+        begun.await.unwrap();
+        asker.abort();
+        assert!(asker.await.unwrap_err().is_cancelled());
+        goes_on.send(()).expect("nobody kills any more");
+        ended.await.unwrap();
     }
 }

@@ -6,6 +6,7 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::tree::{self, Process};
@@ -146,11 +147,15 @@ fn send_all<'a>(processes: impl Iterator<Item = &'a Process>, signal: Signal) ->
 fn send(process: &Process, signal: Signal) -> io::Result<()> {
     let same = Process::read(process.pid)?.is_some_and(|now| now.born == process.born);
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-    if let (true, Some(pid)) = (same, pid) {
-        // It may end between the look and the signal; then there is nothing to do.
-        let _ = kill_process(pid, signal);
+    let (true, Some(pid)) = (same, pid) else { return Ok(()) };
+    match kill_process(pid, signal) {
+        // It has ended between the look and the signal.
+        Err(Errno::SRCH) => Ok(()),
+        sent => sent.map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("process {} cannot be signalled: {error}", process.pid))
+        }),
     }
-    Ok(())
 }
 
 fn unseen(handle: &Handle, error: &io::Error) -> Failure {

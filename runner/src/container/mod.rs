@@ -162,6 +162,8 @@ pub struct Executed {
     pub errors: String,
     /// Its time was over, and it was killed.
     pub timed_out: bool,
+    /// Why something of it may run on until its instance ends, if what was to be killed could not be.
+    pub left: Option<String>,
 }
 
 /// The numeric user that an instance has for itself, and the group of all instances of its agent.

@@ -213,8 +213,14 @@ fn has_user(pid: u32, handle: &Handle) -> io::Result<bool> {
     Ok(uids.is_some_and(|uids| uids.split_ascii_whitespace().any(|text| text == uid)))
 }
 
+/// Whether this user may look into a process and signal it. Those of a container are another user's, as a rule, also where
+/// this one had the daemon start them.
+pub fn is_in_reach(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/environ")).is_ok()
+}
+
 /// What the kernel says of a process, by proc_pid(5). None if it has ended, or is not to be seen by this user: then it is
-/// nothing that this user has started.
+/// nothing that this user has started, outside of containers.
 fn read(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
     unless_gone(fs::read(format!("/proc/{pid}/{file}")))
 }

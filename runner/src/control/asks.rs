@@ -140,7 +140,9 @@ impl Asks {
         tokio::spawn(async move {
             tokio::time::sleep(KEEP).await;
             let mut under_way = asks.lock();
-            if under_way.get(&id).is_some_and(|work| work.waiting == 0) {
+            // It may have been asked for and left once more since.
+            let is_old = |work: &Work| work.waiting == 0 && work.left.elapsed() >= KEEP;
+            if under_way.get(&id).is_some_and(is_old) {
                 under_way.remove(&id);
             }
         });
@@ -250,6 +252,22 @@ mod tests {
         let mut large: HashMap<_, _> = (0..10).map(|number| work(number, KEPT_BYTES / 4, 0)).collect();
         bound(&mut large);
         assert_eq!(large.len(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_kept_from_when_it_was_left_last() {
+        let (asks, id, cancel) = (Asks::default(), Uuid::from_u128(7), CancellationToken::new());
+        let answer = async { Ok("done".into()) }.boxed().shared();
+        let work = Work { answer, waiting: 1, left: Instant::now(), keeps: true, cancel };
+        asks.lock().insert(id, work);
+        asks.leave(id, false);
+        tokio::time::sleep(KEEP / 2).await;
+        asks.lock().get_mut(&id).unwrap().waiting += 1;
+        asks.leave(id, false);
+        tokio::time::sleep(KEEP * 3 / 4).await;
+        assert!(asks.lock().contains_key(&id), "whoever asks for it now would have it done again");
+        tokio::time::sleep(KEEP / 2).await;
+        assert!(asks.lock().is_empty());
     }
 
     #[tokio::test]

@@ -163,7 +163,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         config,
     };
     let mut tasks = JoinSet::new();
-    tasks.spawn(folders.tend(move || writers.live()));
+    tasks.spawn(folders.tend(writers.ledger().clone(), move || writers.live()));
     if is_late {
         let (late, launcher, read_again) =
             (Arc::clone(&engine), runner.config.launcher.clone(), watch.again());

@@ -10,12 +10,14 @@ mod variables;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use secrecy::{ExposeSecret, SecretString};
+
+use crate::Error;
 
 pub use lending::take_back;
 pub use mask::Mask;
@@ -101,14 +103,17 @@ impl Credentials {
     /// Writes one field, readable by this user alone.
     ///
     /// # Errors
-    /// A sentence without the value.
-    pub fn set(&self, reference: &Reference, field: &str, value: &SecretString) -> Result<(), String> {
+    /// A sentence without the value: [`Error::Config`] for what is no field or no value, [`Error::Io`] for what cannot be
+    /// written.
+    pub fn set(&self, reference: &Reference, field: &str, value: &SecretString) -> Result<(), Error> {
         let value = value.expose_secret();
         if !is_name(field) {
-            return Err(format!("`{field}` is no name of a field; use letters, digits, `_` and `-`"));
+            let problem = format!("`{field}` is no name of a field; use letters, digits, `_` and `-`");
+            return Err(Error::config(problem));
         }
         if value.is_empty() || value.len() > VALUE || value.contains('\0') {
-            return Err(format!("a value has 1 to {VALUE} bytes, none of which is zero"));
+            let problem = format!("a value has 1 to {VALUE} bytes, none of which is zero");
+            return Err(Error::config(problem));
         }
         let place = self.place(reference);
         let write = || {
@@ -125,9 +130,7 @@ impl Credentials {
                 .write_all(value.as_bytes())?;
             fs::rename(draft, place.join(field))
         };
-        write().map_err(|error| {
-            format!("{reference} cannot be written below {}: {error}", self.folder.display())
-        })
+        write().map_err(|error| Error::io("write a credential into", &place, error))
     }
 
     /// Forgets a credential. False when there was none.
@@ -136,10 +139,13 @@ impl Credentials {
     /// When it cannot be removed.
     pub fn remove(&self, reference: &Reference) -> std::io::Result<bool> {
         let place = self.place(reference);
-        if !place.is_dir() {
-            return Ok(false);
+        match fs::metadata(&place) {
+            Ok(about) if about.is_dir() => fs::remove_dir_all(place).map(|()| true),
+            Ok(_) => Ok(false),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            // It may be there, where this user may not look.
+            Err(error) => Err(error),
         }
-        fs::remove_dir_all(place).map(|()| true)
     }
 
     /// All there are, with the names of their fields.
@@ -177,8 +183,8 @@ impl Credentials {
 fn names(folder: &Path) -> std::io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut names = Vec::new();
@@ -226,6 +232,17 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_looked_at_is_not_said_to_be_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let credentials = Credentials::new(root.path().to_owned());
+        let (file, endless) = (reference("file"), reference("endless"));
+        fs::write(root.path().join("file"), "").unwrap();
+        assert!(!credentials.remove(&file).unwrap());
+        std::os::unix::fs::symlink("endless", root.path().join("endless")).unwrap();
+        credentials.remove(&endless).unwrap_err();
+    }
+
+    #[test]
     fn no_name_leads_out_of_the_folder() {
         for text in ["", "..", "a/b", "a:..", "a:", "a:b:c", "ä", &"x".repeat(65)] {
             assert!(text.parse::<Reference>().is_err(), "{text}");
@@ -233,6 +250,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let credentials = Credentials::new(root.path().to_owned());
         let refused = credentials.set(&reference("a"), "../b", &SecretString::from("s3cret")).unwrap_err();
-        assert!(!refused.contains("s3cret"));
+        assert!(matches!(refused, Error::Config { .. }) && !refused.to_string().contains("s3cret"));
     }
 }

@@ -41,9 +41,8 @@ impl Client for ClaudeCode {
         }
         let usage = &event["usage"];
         let read = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
-        said.usage.input_tokens += read.iter().map(|name| number(&usage[*name])).sum::<u64>();
-        said.usage.output_tokens += number(&usage["output_tokens"]);
-        said.usage.turns += number(&event["num_turns"]);
+        let read = read.iter().map(|name| number(&usage[*name])).sum();
+        said.takes(read, number(&usage["output_tokens"]), number(&event["num_turns"]));
         // The tokens are those of this start, the cost is that of the conversation.
         said.cost_is(&event["total_cost_usd"]);
         let failed = event["is_error"] == true || event["subtype"] != "success";

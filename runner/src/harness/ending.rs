@@ -1,5 +1,6 @@
 //! How a client's run ended: its exit status, and what it said itself.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_shared::agent::Usage;
 
@@ -9,19 +10,29 @@ use crate::container::Exit;
 const REASON: usize = 300;
 /// Longest id of a conversation, characters.
 const SESSION: usize = 200;
-/// Greatest count that is believed. A log holds no more lines than can be added up.
+/// Greatest count that is believed of one line.
 const MOST: u64 = 1 << 40;
+/// Greatest sum of those. Whatever an agent runs may print such lines without end.
+const SUM: u64 = 1 << 60;
 /// What a shell exits with when it does not find a program.
 const NOT_FOUND: i32 = 127;
 
 /// What a client has said of a run so far.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Said {
     /// The client's id of the conversation.
     pub session: Option<String>,
     pub(super) usage: Usage,
-    /// Its last word, if there was one: nothing when all went well, else what went wrong.
-    last: Option<Option<String>>,
+    /// Its last word, if there was one.
+    last: Option<Word>,
+}
+
+/// How a run went, by its client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Well,
+    Failed(String),
 }
 
 /// How a run ended, with its client's word put to its exit status.
@@ -48,12 +59,27 @@ impl Said {
     /// Adds what a part of it cost, in US dollars.
     pub(super) fn costs(&mut self, dollars: &Value) {
         if let Some(micros) = micros(dollars) {
-            self.usage.cost_micros = Some(self.usage.cost_micros.unwrap_or(0).saturating_add(micros));
+            add(self.usage.cost_micros.get_or_insert(0), micros);
         }
     }
 
+    /// Adds what a part of it has taken.
+    pub(super) fn takes(&mut self, input_tokens: u64, output_tokens: u64, turns: u64) {
+        add(&mut self.usage.input_tokens, input_tokens);
+        add(&mut self.usage.output_tokens, output_tokens);
+        add(&mut self.usage.turns, turns);
+    }
+
     pub(super) fn is_over(&mut self, failure: Option<String>) {
-        self.last = Some(failure);
+        self.last = Some(failure.map_or(Word::Well, Word::Failed));
+    }
+
+    /// The same with its own words as somebody else writes them.
+    pub fn in_words(mut self, write: impl FnOnce(&str) -> String) -> Self {
+        if let Some(Word::Failed(failure)) = &mut self.last {
+            *failure = write(failure);
+        }
+        self
     }
 
     /// How the run ended. `exit` is empty of a process that outlived its runner: then the client's word counts.
@@ -61,9 +87,9 @@ impl Said {
         let usage = self.last.is_some().then_some(self.usage);
         let unknown = exit == Exit::default();
         let (exit, reason) = match self.last {
-            Some(Some(failure)) if unknown || exit.code == Some(0) => (failed(), failure),
-            Some(Some(failure)) if exit.signal.is_none() => (exit, failure),
-            Some(None) if unknown => (Exit { code: Some(0), ..Exit::default() }, String::new()),
+            Some(Word::Failed(failure)) if unknown || exit.code == Some(0) => (failed(), failure),
+            Some(Word::Failed(failure)) if exit.signal.is_none() => (exit, failure),
+            Some(Word::Well) if unknown => (Exit { code: Some(0), ..Exit::default() }, String::new()),
             None if exit.code == Some(NOT_FOUND) => (
                 exit,
                 "its program was not found on this runner; install it, or give its path as `command`"
@@ -92,7 +118,11 @@ fn failed() -> Exit {
     Exit { code: Some(1), ..Exit::default() }
 }
 
-/// A count, at most so large that no sum of them overflows.
+fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more).min(SUM);
+}
+
+/// A count, if it can be believed.
 pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0).min(MOST)
 }

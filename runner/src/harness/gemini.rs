@@ -57,9 +57,7 @@ impl Client for Gemini {
             return;
         }
         let stats = &event["stats"];
-        said.usage.input_tokens += number(&stats["input_tokens"]);
-        said.usage.output_tokens += number(&stats["output_tokens"]);
-        said.usage.turns += 1;
+        said.takes(number(&stats["input_tokens"]), number(&stats["output_tokens"]), 1);
         let text = event["error"]["message"].as_str().unwrap_or("an error");
         said.is_over((event["status"] != "success").then(|| first_line(text)));
     }

@@ -46,10 +46,8 @@ impl Client for Opencode {
             "step_finish" => {
                 let tokens = &event["part"]["tokens"];
                 let cache = &tokens["cache"];
-                said.usage.input_tokens +=
-                    number(&tokens["input"]) + number(&cache["read"]) + number(&cache["write"]);
-                said.usage.output_tokens += number(&tokens["output"]) + number(&tokens["reasoning"]);
-                said.usage.turns += 1;
+                let read = number(&tokens["input"]) + number(&cache["read"]) + number(&cache["write"]);
+                said.takes(read, number(&tokens["output"]) + number(&tokens["reasoning"]), 1);
                 said.costs(&event["part"]["cost"]);
                 // Any other reason is a step on the way.
                 if event["part"]["reason"] == "stop" {

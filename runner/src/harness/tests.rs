@@ -315,5 +315,10 @@ fn what_is_no_id_of_a_conversation_never_becomes_an_argument() {
         assert_eq!(said(Harness::ClaudeCode, &lines).session.as_deref(), Some("s-1"), "{forged:?}");
     }
     let much = json!({"type": "result", "usage": {"input_tokens": u64::MAX, "output_tokens": u64::MAX}, "num_turns": u64::MAX});
-    said(Harness::ClaudeCode, &[much.clone(), much]);
+    let mut said = said(Harness::ClaudeCode, std::slice::from_ref(&much));
+    // As many as no log holds at a time.
+    said.usage.turns = u64::MAX - 1;
+    Harness::ClaudeCode.note(&much.to_string(), &mut said);
+    let turns = said.ending(EXITED).usage.unwrap().turns;
+    assert!(i64::try_from(turns).is_ok(), "{turns}");
 }

@@ -9,9 +9,13 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use tokio::runtime::Handle;
 
+use super::ledger::Ledger;
+use super::transcript::{self, Heard};
 use crate::container::{Isolation, Kept, User};
 use crate::error::Error;
+use crate::harness::Harness;
 
 pub(super) const LEDGER: &str = "ledger.sqlite";
 /// A log is cut when it has grown past this; the older half goes into a second file.
@@ -206,12 +210,14 @@ impl Folders {
     }
 
     /// Keeps logs bounded while instances write to them; `live` are those that do. Never returns.
-    pub async fn tend(self, live: impl Fn() -> Vec<String>) {
+    pub async fn tend(self, ledger: Ledger, live: impl Fn() -> Vec<String>) {
         let mut look = tokio::time::interval(LOG_LOOK);
         loop {
             look.tick().await;
             let (logs, live) = (self.data.join("logs"), live().into_iter().map(|id| self.log(&id)).collect());
-            let tended = tokio::task::spawn_blocking(move || tend_logs(&logs, &live)).await;
+            let (ledger, runtime) = (ledger.clone(), Handle::current());
+            let harness = move |instance: &str| runtime.block_on(ledger.harness(instance));
+            let tended = tokio::task::spawn_blocking(move || tend_logs(&logs, &live, harness)).await;
             if let Ok(Err(error)) = tended {
                 tracing::warn!(%error, "logs could not be bounded");
             }
@@ -233,7 +239,11 @@ fn take(file: &Path) -> Result<Option<Taken>, Error> {
 
 /// Agents append, so a log can be copied and cut under them; lines written in between are lost. That of an instance that
 /// sleeps may be older than any other, and is still needed when it wakes.
-fn tend_logs(logs: &Path, live: &BTreeSet<PathBuf>) -> std::io::Result<()> {
+fn tend_logs(
+    logs: &Path,
+    live: &BTreeSet<PathBuf>,
+    harness: impl Fn(&str) -> Harness,
+) -> std::io::Result<()> {
     // One that cannot be bounded keeps none of the others from it.
     let (mut kept, mut tended) = (Vec::new(), Ok(()));
     for entry in fs::read_dir(logs)? {
@@ -241,7 +251,8 @@ fn tend_logs(logs: &Path, live: &BTreeSet<PathBuf>) -> std::io::Result<()> {
         let Ok(about) = fs::metadata(&path) else { continue };
         if path.extension().is_some_and(|extension| extension == "log") {
             if about.len() > LOG {
-                tended = tended.and(cut(&path));
+                let instance = path.file_stem().unwrap_or_default().to_string_lossy();
+                tended = tended.and(cut_if_long(&path, harness(&instance)));
             }
             if !live.contains(&path) {
                 kept.push((about.modified()?, path));
@@ -253,28 +264,36 @@ fn tend_logs(logs: &Path, live: &BTreeSet<PathBuf>) -> std::io::Result<()> {
     for (_, path) in kept.into_iter().take(surplus) {
         // The second file may not exist.
         let _ = fs::remove_file(path.with_extension("log.1"));
+        transcript::forget(&path);
         tended = tended.and(fs::remove_file(path));
     }
     tended
 }
 
-/// Bounds a log that nobody writes to any more.
-pub(super) fn cut_if_long(log: &Path) -> std::io::Result<()> {
-    if fs::metadata(log)?.len() > LOG { cut(log) } else { Ok(()) }
-}
-
-/// Keeps the newest part of a log beside it. However fast an agent prints, that part has its bound. On a full disk there is
-/// no room for that part, and there would never be any, were the log not emptied all the same.
-fn cut(path: &Path) -> std::io::Result<()> {
+/// Bounds a log, and keeps beside it its newest part and what a client has said in it of its run. However fast an agent
+/// prints, that part has its bound. On a full disk there is no room for it, and there would never be any, were the log not
+/// emptied all the same.
+pub(super) fn cut_if_long(path: &Path, harness: Harness) -> std::io::Result<()> {
+    let _alone = transcript::alone();
     let log = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    if log.metadata()?.len() <= LOG {
+        return Ok(());
+    }
+    // First, for it may take its time: what is printed between the last look and the end is lost.
+    let mut heard = Heard::before_it_is_emptied(harness, path, &log);
     let beside = path.with_extension("log.1");
     let copied = keep_newest(&log, &beside);
     if copied.is_err() {
         // A part of it would pass for all.
         let _ = fs::remove_file(&beside);
     }
+    let read = match &mut heard {
+        Ok(Some(heard)) => heard.go_on(&log, LOG),
+        _ => Ok(()),
+    };
     log.set_len(0)?;
-    copied
+    let kept = heard.and_then(|heard| heard.map_or(Ok(()), |heard| heard.now_it_is_empty(path)));
+    copied.and(read).and(kept)
 }
 
 fn keep_newest(mut log: &fs::File, beside: &Path) -> std::io::Result<()> {

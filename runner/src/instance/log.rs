@@ -11,9 +11,10 @@ use skein_shared::ask::{Lines, LogQuery};
 use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 
-use super::Instances;
 use super::folders::{LOG, cut_if_long};
+use super::{Instances, transcript};
 use crate::credentials::Mask;
+use crate::harness::Harness;
 
 /// How often a log is looked at for a line that somebody waits for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -70,12 +71,13 @@ struct Look<'a> {
 }
 
 /// Masks what an ended instance has printed of what it was lent, in its place.
-pub(super) fn hide(log: &Path, mask: &Mask) -> io::Result<()> {
+pub(super) fn hide(log: &Path, mask: &Mask, harness: Harness) -> io::Result<()> {
     if mask.longest() == 0 || !log.exists() {
         return Ok(());
     }
     // Whatever is left has to be masked.
-    let cut = cut_if_long(log);
+    let (cut, heard) = (cut_if_long(log, harness), transcript::hide(log, mask));
+    let cut = cut.and(heard);
     let before = log.with_extension("log.1");
     let first = match std::fs::read(&before) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -235,7 +237,7 @@ mod tests {
         std::fs::write(&log, "-the-geese.\ntwo\nunfinished s3cret-of-t").unwrap();
         let seen = ["one", "it is *******************.", "two", "unfinished ***********"];
         assert_eq!(lines(&log, &mask, 10), seen);
-        hide(&log, &mask).unwrap();
+        hide(&log, &mask, Harness::Command).unwrap();
         let none = Mask::default();
         assert_eq!(lines(&log, &none, 10)[..3], seen[..3]);
         assert_eq!(std::fs::read_to_string(log.with_extension("log.1")).unwrap(), "one\nit is *********");

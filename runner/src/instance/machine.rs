@@ -15,7 +15,7 @@ use super::sleeper::Sleeper;
 use super::stage::{self, Deadline, Stage};
 use super::start::{Begun, launch_stage};
 use super::variables::Variables;
-use super::{ForTool, Inbox, Order, Reach, Shared, spec};
+use super::{ForTool, Mailbox, Order, Reach, Shared, spec};
 use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -39,7 +39,7 @@ pub(super) struct Machine {
     pub endpoint: Endpoint,
     /// By which it runs; none where an earlier process of the runner has started it and this one has no definition yet.
     begun_with: Option<Arc<Definition>>,
-    pub(super) inbox: Inbox,
+    pub(super) mailbox: Mailbox,
     variables: Variables,
     /// When a freeze that failed is tried again.
     freeze_again: Option<Instant>,
@@ -65,7 +65,7 @@ enum Next {
 }
 
 impl Machine {
-    pub(super) fn new(shared: Arc<Shared>, row: Row, begun: Begun, inbox: Inbox) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, row: Row, begun: Begun, mailbox: Mailbox) -> Self {
         let Begun { handle, endpoint, definition } = begun;
         let mut silent = shared.silent.subscribe();
         // Looked at before anything else.
@@ -76,7 +76,7 @@ impl Machine {
             handle,
             endpoint,
             begun_with: definition,
-            inbox,
+            mailbox,
             variables: Variables::default(),
             freeze_again: None,
             silent,
@@ -110,13 +110,13 @@ impl Machine {
                     self.freeze().await;
                     continue;
                 }
-                order = self.inbox.recv() => {
+                order = self.mailbox.recv() => {
                     let Some(order) = order else { return Ok(None) };
                     match self.follow(order).await? {
                         Followed::Over(exit, reason) => Next::Over(self.run_exit(exit), reason),
                         Followed::Spilled => {
-                            let Self { shared, row, inbox, .. } = self;
-                            return Ok(Box::pin(Sleeper { shared, row, inbox }.run()).await);
+                            let Self { shared, row, mailbox, .. } = self;
+                            return Ok(Box::pin(Sleeper { shared, row, mailbox }.run()).await);
                         }
                         Followed::On => continue,
                     }
@@ -182,7 +182,7 @@ impl Machine {
         let launched = tokio::select! {
             biased;
             launched = launch_stage(&self.shared, &mut self.row, &definition) => launched,
-            (token, reason) = self.inbox.given_up(began, latest) => {
+            (token, reason) = self.mailbox.given_up(began, latest) => {
                 self.row.token = token;
                 // It may have got as far as to leave something behind.
                 self.shared.sweep(&self.row.instance).await?;
@@ -320,9 +320,9 @@ impl Machine {
             self.log_failure(self.shared.engine.thaw(&self.handle).await);
         }
         self.log_failure(self.shared.engine.ask(&self.handle).await);
-        let (inbox, silent, began) = (&mut self.inbox, &mut self.silent, self.row.began);
+        let (mailbox, silent, began) = (&mut self.mailbox, &mut self.silent, self.row.began);
         let cut_short = async {
-            while let Some(order) = inbox.recv().await {
+            while let Some(order) = mailbox.recv().await {
                 match order {
                     Order::Kill { known, .. } if began <= known => return,
                     Order::Leave => return,

@@ -1,12 +1,12 @@
 //! The instances of this runner: one task for each, and the ledger that outlives a crash.
 
 pub mod folders;
-mod inbox;
 mod input;
 mod kept;
 pub mod ledger;
 mod log;
 mod machine;
+mod mailbox;
 mod reconcile;
 mod shared;
 mod silence;
@@ -27,7 +27,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
 use skein_shared::id::{EntityKey, Kind};
@@ -39,9 +38,9 @@ pub use shared::Shared;
 use crate::container::{Exit, User};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
-use inbox::{ForTool, Inbox, Order, Orders, Reach};
 use ledger::{Ledger, Row, State};
 use machine::REST;
+use mailbox::{ForTool, Mailbox, Order, Orders, Reach};
 use waiting::{Line, Waiting};
 
 /// Why a start came to nothing.
@@ -295,26 +294,17 @@ impl Instances {
         earlier: Row,
     ) -> Result<(), Error> {
         let instance = earlier.instance.clone();
-        self.line.put(&instance, Waiting::Start(Box::new(row), input));
+        // Until its program is known, its log is what the earlier one has printed.
+        let row = Row { harness: earlier.harness, ..row };
+        let waiting = Waiting::Start(Box::new(row), input);
         if self.running().contains_key(&instance) {
+            self.line.put(&instance, waiting);
             let grace = self.shared.definition(&earlier).map_or(Duration::ZERO, |known| known.grace);
             let reason = "it is started anew".to_owned();
             return self.order(&instance, Order::Stop { token: earlier.token, reason, grace });
         }
-        self.go_on(&instance).await
-    }
-
-    /// Starts what waited for the end of an instance, or says that it was called off.
-    async fn go_on(self: &Arc<Self>, instance: &str) -> Result<(), Error> {
-        match self.line.take(instance) {
-            Some(Waiting::Start(row, input)) => self.start(*row, &input).await,
-            Some(Waiting::CalledOff(token)) => {
-                let Some(mut row) = self.shared.ledger.row(instance).await? else { return Ok(()) };
-                (row.state, row.exit, row.reason) = (State::Ended, None, CALLED_OFF.to_owned());
-                self.shared.report_end(row, token).await
-            }
-            None => Ok(()),
-        }
+        self.line.take(&instance);
+        self.go_on(&instance, waiting).await
     }
 
     async fn start(self: &Arc<Self>, mut row: Row, input: &serde_json::Value) -> Result<(), Error> {
@@ -337,7 +327,7 @@ impl Instances {
             }
         }
         row.secret = secret()?;
-        let (orders, inbox) = inbox::open();
+        let (orders, mailbox) = mailbox::open();
         {
             let mut running = self.running();
             if running.contains_key(&row.instance) || self.tasks.is_closed() {
@@ -352,18 +342,18 @@ impl Instances {
         }
         let input = input.to_string();
         let shared = Arc::clone(&self.shared);
-        self.spawn(row.instance.clone(), async move { start::start(shared, row, input, inbox).await });
+        self.spawn(row.instance.clone(), async move { start::start(shared, row, input, mailbox).await });
         Ok(())
     }
 
     /// Takes over an instance that still runs, or sleeps, from before this process.
-    fn adopt<F>(self: &Arc<Self>, instance: &str, life: impl FnOnce(Inbox) -> F)
+    fn adopt<F>(self: &Arc<Self>, instance: &str, life: impl FnOnce(Mailbox) -> F)
     where
         F: Future<Output = Option<Row>> + Send + 'static,
     {
-        let (orders, inbox) = inbox::open();
+        let (orders, mailbox) = mailbox::open();
         self.running().insert(instance.to_owned(), orders);
-        self.spawn(instance.to_owned(), life(inbox));
+        self.spawn(instance.to_owned(), life(mailbox));
     }
 
     fn spawn(self: &Arc<Self>, instance: String, life: impl Future<Output = Option<Row>> + Send + 'static) {
@@ -378,10 +368,7 @@ impl Instances {
                 instances.write_down(ended).await;
             }
             instances.running().remove(&instance);
-            let _turn = instances.taking.lock().await;
-            if let Err(error) = instances.go_on_later(&instance).await {
-                tracing::error!(instance, %error, "an instance was not started anew");
-            }
+            instances.go_on_at_last(&instance).await;
         });
     }
 
@@ -414,11 +401,6 @@ impl Instances {
             }
             tokio::time::sleep(REST).await;
         }
-    }
-
-    /// Starts what waited for the end of an instance, behind a box: a start ends in this again.
-    fn go_on_later<'a>(self: &'a Arc<Self>, instance: &'a str) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(self.go_on(instance))
     }
 
     /// A user of the agent's that no held instance has.

@@ -70,7 +70,7 @@ impl Instances {
         // Its former runner knew the definition as it was then.
         let definition = shared.definition(&row).ok();
         let begun = Begun { handle, endpoint, definition };
-        self.adopt(&instance, |inbox| Machine::new(shared, row, begun, inbox).resume());
+        self.adopt(&instance, |mailbox| Machine::new(shared, row, begun, mailbox).resume());
         Ok(true)
     }
 
@@ -117,7 +117,7 @@ impl Instances {
     /// left of it is ended too: if its program had not begun, it is started again once a coordinator has spoken.
     fn take_over_asleep(self: &Arc<Self>, mut row: Row) {
         let (shared, instance) = (Arc::clone(&self.shared), row.instance.clone());
-        self.adopt(&instance, |inbox| async move {
+        self.adopt(&instance, |mailbox| async move {
             if let Some(handle) = row.handle.take() {
                 shared.kill(&handle).await.ok()?;
                 shared.take_back(&row.instance).await;
@@ -131,7 +131,7 @@ impl Instances {
                 return Some(row);
             }
             tracing::info!(instance = row.instance, "sleeps on");
-            Sleeper { shared, row, inbox }.run().await
+            Sleeper { shared, row, mailbox }.run().await
         });
     }
 

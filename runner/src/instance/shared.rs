@@ -17,7 +17,7 @@ use crate::credentials::{self, Credentials, Mask};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
-use crate::harness::{Ending, Said};
+use crate::harness::{Ending, Harness, Said};
 
 /// How often a runner that leaves still tries to end what does not end. Its next start goes on with that.
 const LAST_TRIES: u32 = 5;
@@ -114,7 +114,7 @@ impl Shared {
     /// Removes what an instance was given whose processes have ended, and what it has printed of it. What it has made
     /// itself stays: it may be started again.
     pub(super) async fn take_back(&self, instance: &str) {
-        self.hide_lent(instance).await;
+        self.hide_lent(instance, self.ledger.harness(instance).await).await;
         let (lent, input) = (self.folders.lent(instance), self.folders.input(instance));
         let taken = tokio::task::spawn_blocking(move || {
             credentials::take_back(&lent);
@@ -126,9 +126,9 @@ impl Shared {
     }
 
     /// Masks what an instance has printed of what it is lent. None of its processes may run.
-    pub(super) async fn hide_lent(&self, instance: &str) {
+    pub(super) async fn hide_lent(&self, instance: &str, harness: Harness) {
         let (lent, log) = (self.folders.lent(instance), self.folders.log(instance));
-        let hidden = tokio::task::spawn_blocking(move || log::hide(&log, &Mask::of(&lent)));
+        let hidden = tokio::task::spawn_blocking(move || log::hide(&log, &Mask::of(&lent), harness));
         if let Ok(Err(error)) = hidden.await {
             tracing::error!(instance, %error, "its log may show what it was lent");
         }

@@ -12,7 +12,7 @@ impl Machine {
         tokio::select! {
             biased;
             // First: the verdict that gives the lease back says before that what was given away.
-            (token, reason) = self.inbox.given_up(self.row.began, self.row.token) => {
+            (token, reason) = self.mailbox.given_up(self.row.began, self.row.token) => {
                 self.row.token = token;
                 Err(reason)
             }

@@ -14,7 +14,7 @@ use super::machine::{Machine, STOPPED};
 use super::shared::LeftBehind;
 use super::stage::Stage;
 use super::start::{Begun, open_and_launch};
-use super::{ForTool, Inbox, Order, Shared, kept};
+use super::{ForTool, Mailbox, Order, Shared, kept};
 use crate::container::{Exit, Failure};
 use crate::definition::Definition;
 use crate::harness::Said;
@@ -29,7 +29,7 @@ const TERM: i32 = 15;
 pub(super) struct Sleeper {
     pub shared: Arc<Shared>,
     pub row: Row,
-    pub(super) inbox: Inbox,
+    pub(super) mailbox: Mailbox,
 }
 
 impl Machine {
@@ -107,7 +107,7 @@ impl Sleeper {
             };
             let order = tokio::select! {
                 biased;
-                order = self.inbox.recv() => order,
+                order = self.mailbox.recv() => order,
                 // Without a lease it may run elsewhere by now. The runner may also have been started anew in the middle of
                 // a start.
                 () = leased, if !self.row.input.is_empty() => {
@@ -159,7 +159,7 @@ impl Sleeper {
         let launched = tokio::select! {
             biased;
             launched = launch(&self.shared, &mut self.row) => launched,
-            (token, reason) = self.inbox.given_up(began, latest) => {
+            (token, reason) = self.mailbox.given_up(began, latest) => {
                 self.row.token = token;
                 // It may have got as far as to leave something behind.
                 self.shared.sweep(&self.row.instance).await.ok()?;
@@ -168,13 +168,13 @@ impl Sleeper {
         };
         match launched {
             Ok(begun) => {
-                let Self { shared, mut row, inbox } = self;
+                let Self { shared, mut row, mailbox } = self;
                 let pid = begun.handle.pid;
                 row.state = State::Running;
                 row.input.clear();
                 tracing::info!(instance = row.instance, pid, "started again after a long sleep");
                 shared.save(&row, Some(What::Restored { pid })).await;
-                Box::pin(Machine::new(shared, row, begun, inbox).run()).await
+                Box::pin(Machine::new(shared, row, begun, mailbox).run()).await
             }
             Err(Failure(reason)) => {
                 tracing::warn!(instance = self.row.instance, reason, "not started again");

@@ -7,7 +7,7 @@ use super::ledger::{Row, State, What};
 use super::machine::Machine;
 use super::shared::LeftBehind;
 use super::stage::Stage;
-use super::{Inbox, Shared, input, kept, spec};
+use super::{Mailbox, Shared, input, kept, spec};
 use crate::container::{Failure, Handle, Spec};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -22,15 +22,20 @@ pub(super) struct Begun {
 }
 
 /// Starts an instance, lives with it to its end and gives that, as [`Machine::run`] does.
-pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut inbox: Inbox) -> Option<Row> {
+pub(super) async fn start(
+    shared: Arc<Shared>,
+    mut row: Row,
+    input: String,
+    mut mailbox: Mailbox,
+) -> Option<Row> {
     row.input = input;
-    match begin(&shared, &mut row, &mut inbox).await.ok()? {
+    match begin(&shared, &mut row, &mut mailbox).await.ok()? {
         Ok(begun) => {
             let pid = begun.handle.pid;
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid, "started");
             shared.save(&row, Some(What::Started { pid })).await;
-            Machine::new(shared, row, begun, inbox).run().await
+            Machine::new(shared, row, begun, mailbox).run().await
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
@@ -46,7 +51,7 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut 
 async fn begin(
     shared: &Shared,
     row: &mut Row,
-    inbox: &mut Inbox,
+    mailbox: &mut Mailbox,
 ) -> Result<Result<Begun, Failure>, LeftBehind> {
     let (mut silent, began, latest) = (shared.silent.subscribe(), row.began, row.token);
     let launched = async {
@@ -57,7 +62,7 @@ async fn begin(
     let (token, reason) = tokio::select! {
         biased;
         launched = launched => return Ok(launched),
-        given_up = inbox.given_up(began, latest) => given_up,
+        given_up = mailbox.given_up(began, latest) => given_up,
     };
     row.token = token;
     // It may have got as far as to leave something behind.
@@ -103,7 +108,7 @@ pub(super) async fn launch_stage(
         (_, known) => known.clone(),
     };
     // A credential may be another since it was lent to an earlier process, which has printed the former one.
-    shared.hide_lent(&row.instance).await;
+    shared.hide_lent(&row.instance, row.harness).await;
     spec::lend(shared, row, definition)?;
     let mut spec = spec::of(shared, row, definition, session.as_deref())?;
     input::give(shared, row, definition, &mut spec)?;

@@ -79,22 +79,54 @@ fn written(outcome: &Outcome) -> Result<String, Refusal> {
 
 /// What came of a tool. What it shows may have been cut anywhere.
 fn outcome(name: &str, executed: Executed, mask: &Mask) -> Result<String, Refusal> {
+    let left = executed.left.map(|why| {
+        format!("What it has started could not be ended, and may go on until this run ends: {why}")
+    });
     if executed.timed_out {
-        let told = Outcome::failed(format!(
-            "{name} did not come to an end in time, and was ended with all that it started"
-        ));
-        return written(&told);
+        let told = match left {
+            None => "was ended with all that it started".to_owned(),
+            Some(left) => format!("nobody waits for it any more. {left}"),
+        };
+        return written(&Outcome::failed(format!("{name} did not come to an end in time, and {told}")));
     }
     // Written by a process of the instance: it is looked at before it is believed.
     match serde_json::from_slice::<Outcome>(&executed.output) {
         Ok(mut outcome) => {
             outcome.text = mask.hidden(&outcome.text);
+            if let Some(left) = left {
+                outcome.text = format!("{}\n\n{left}", outcome.text);
+            }
             written(&outcome)
         }
         Err(_) => {
             let said = mask.hidden(executed.errors.trim());
-            let problem = format!("{name} could not be run in the instance ({:?}): {said}", executed.exit);
+            let mut problem =
+                format!("{name} could not be run in the instance ({:?}): {said}", executed.exit);
+            if let Some(left) = left {
+                problem = format!("{problem}\n\n{left}");
+            }
             Err(Refusal::new(Code::Internal, problem))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_told_what_could_not_be_ended() {
+        let told = |executed: Executed| outcome("bash", executed, &Mask::default()).unwrap();
+        let left = || Some("nobody may do that".to_owned());
+        let late = || Executed { timed_out: true, ..Executed::default() };
+        assert!(told(late()).contains("was ended with all that it started"));
+        let text = told(Executed { left: left(), ..late() });
+        assert!(!text.contains("was ended") && text.contains("until this run ends: nobody may"), "{text}");
+        let output = serde_json::to_vec(&Outcome::failed("ended after 2 seconds")).unwrap();
+        let text = told(Executed { output, left: left(), ..Executed::default() });
+        assert!(text.contains("ended after 2 seconds") && text.contains("nobody may do that"), "{text}");
+        let unread = Executed { errors: "no such file".to_owned(), left: left(), ..Executed::default() };
+        let text = outcome("bash", unread, &Mask::default()).unwrap_err().message;
+        assert!(text.contains("no such file") && text.contains("nobody may do that"), "{text}");
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! The runner starts its own program in the instance with the subcommand `transport` ([`Engine::exec`]), which reads
 //! one [`Request`] and writes one [`Outcome`]. One file for each tool; [`cut`] bounds what they say, [`files`] reads and
-//! writes, [`walk`] goes through folders, [`drain`] reads on what a command has left in the background. By [`part`] coordinators carry whole files, in and out.
+//! writes, [`walk`] goes through folders, [`drain`] reads on what a command has left in the background, [`end`] ends it. By
+//! [`part`] coordinators carry whole files, in and out.
 //!
 //! [`Engine::exec`]: crate::container::Engine::exec
 
@@ -12,6 +13,7 @@ mod bash;
 mod cut;
 mod drain;
 mod edit;
+mod end;
 mod files;
 mod find;
 mod grep;
@@ -32,6 +34,7 @@ use serde_json::Value;
 use skein_shared::transport::{self as shared, Outcome, Tool};
 
 use drain::Rest;
+pub use end::END;
 
 /// The hidden subcommand that runs a tool; every binary that runs a runner has to offer it.
 pub const SUBCOMMAND: &str = "transport";
@@ -111,6 +114,9 @@ fn with<A: DeserializeOwned, T>(arguments: Value, tool: impl FnOnce(A) -> Result
 pub fn serve() -> ExitCode {
     if let Some(keep) = drain::is_asked_to_keep() {
         return drain::serve(keep);
+    }
+    if let Some(mark) = end::is_asked_for() {
+        return end::serve(mark);
     }
     match answer() {
         Ok(code) => code,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
 use skein_proto::v1::{HeldInstance, Restore, Spill};
+use skein_runner::instance::folders::LOG;
 
 use crate::bed::{Bed, MCP, freeze, id, marked, start, stop, token, until};
 use crate::coordinator::{Coordinator, LEASE, TOKEN};
@@ -118,6 +119,39 @@ sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
     assert!(!prompt.contains("Where you run") && !prompt.contains("Count."), "it was told before: {prompt}");
     let arguments = second_line(&bed, "arguments").await;
     assert!(arguments.contains("--resume s-1"), "{arguments}");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_first_line_has_gone_is_spilled_by_the_next_process_of_its_runner() {
+    let script = r#"echo "$*" >> arguments
+case "$*" in *s-1*) exit 0 ;; esac
+echo "{\"type\":\"thread.started\",\"thread_id\":\"s-1\"}"
+yes "$(head -c 60000 /dev/zero | tr '\0' g)" | head -c 20000000
+sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
+    let instance = id(9);
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let mut bed = Bed::with(script, "harness = 'codex'\nprompt = 'Count.'");
+    let mut first = bed.run_apart(&coordinator);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(instance, 1)).await;
+    bed.written(&format!("up-{instance}")).await;
+    let log = bed.data().join(format!("logs/{instance}.log"));
+    let is_cut =
+        || log.with_extension("log.1").exists() && fs::metadata(&log).is_ok_and(|log| log.len() < LOG);
+    until(|| is_cut().then_some(())).await;
+    first.kill().await.unwrap();
+
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 2).await;
+    coordinator.say(freeze(instance, 2)).await;
+    coordinator.reported(instance, |what| matches!(what, What::Frozen(_))).await;
+    coordinator.say(spill(instance, 3)).await;
+    coordinator.reported(instance, is_spilled).await;
+    coordinator.say(restore(instance, 4)).await;
+    coordinator.reported(instance, is_restored).await;
+    let arguments = second_line(&bed, "arguments").await;
+    assert!(arguments.contains("resume") && arguments.contains(" s-1 "), "{arguments}");
     bed.leave().await.unwrap();
 }
 

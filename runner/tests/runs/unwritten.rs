@@ -1,11 +1,11 @@
 //! A ledger that cannot be written for a while, as on a disk that is full, and what would be lost of an instance by that.
 
 use serde_json::json;
-use skein_runner::instance::ledger::{Row, State, What};
+use skein_runner::instance::ledger::{Report, Row, State, What};
 use skein_shared::Code;
 use skein_shared::entity::RunnerCommand;
 
-use crate::stubborn::{begin, has_exited, instances, nth, reign, stubborn, told};
+use crate::stubborn::{begin, has_exited, instances, nth, reign, started_by, stubborn, told};
 
 use super::*;
 
@@ -37,6 +37,33 @@ async fn an_end_that_cannot_be_written_down_is_reported_once_it_can() {
     assert!(matches!(end.what, What::Exited { exit, .. } if exit.code == Some(3)), "{end:?}");
     instances.leave().await;
     assert_eq!(instances.ledger().reports(0, 10).await.unwrap().len(), 2, "it was said more than once");
+}
+
+/// Nobody would command it again before the runner registers anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_waited_for_an_earlier_end_comes_once_it_can_be_written_down() {
+    let bed = Bed::new("exec sleep 1000");
+    let (instances, _, _lock) = instances(&bed, "anew", stubborn("anew", 0, false));
+    begin(&instances, 1).await;
+    let change = |change: &str| {
+        rusqlite::Connection::open(bed.data().join("ledger.sqlite")).unwrap().execute_batch(change).unwrap();
+    };
+    change(
+        "CREATE TRIGGER full BEFORE UPDATE ON instance WHEN NEW.data ->> 'state' = 'accepted'
+         BEGIN SELECT RAISE(ABORT, 'the disk is full'); END",
+    );
+    let RunnerCommand::Start { instance, agent, swarm, input, .. } = started_by(1) else { unreachable!() };
+    let anew = RunnerCommand::Start { instance, agent, swarm, token: nth(2), input };
+    instances.command(anew, ACCESS, &reign()).await.unwrap();
+    told(&instances, has_exited).await;
+    until(|| instances.live().is_empty().then_some(())).await;
+    // It comes behind the first try.
+    let forget = RunnerCommand::Forget { instance: id(2).to_owned(), token: nth(1) };
+    instances.command(forget, "", &reign()).await.unwrap();
+    change("DROP TRIGGER full");
+    let began = |report: &Report| report.token == nth(2) && matches!(report.what, What::Started { .. });
+    told(&instances, began).await;
+    instances.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

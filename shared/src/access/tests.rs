@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::*;
 use crate::code::{Code, Refusal};
 use crate::entity::{Changes, Entity};
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 use crate::time::Timestamp;
 
 fn bench() -> Bench<Access> {

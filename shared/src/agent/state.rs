@@ -357,6 +357,13 @@ impl Instance {
         }
     }
 
+    /// Whether its runner was told to start it again after a long sleep and has not said that it did: until then it has
+    /// not heard what woke it, as far as anybody knows. What is ended in its sleep has no wait any more.
+    pub(super) fn begins_again(&self) -> bool {
+        let is_told = matches!(self.state, State::Running | State::Stopping) && self.wait.is_some();
+        is_told && self.spill == Some(Spill::Done)
+    }
+
     /// When its run ends for taking too long. Time spent waiting does not count.
     pub fn run_deadline(&self) -> Option<Timestamp> {
         let runs = matches!(self.state, State::Starting | State::Running) && !self.external;

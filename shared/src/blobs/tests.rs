@@ -5,9 +5,9 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::{Code, Refusal};
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::limits;
+use crate::testbed::Bench;
 
 const BOUNDS: Bounds = Bounds { each: 100, all: 250 };
 

@@ -78,6 +78,15 @@ impl Entity for Channels {
                     });
                 }
             }
+            Event::Trimmed { channel, through } => {
+                if let Some(channel) = self.channels.get_mut(channel) {
+                    channel.forgotten = *through;
+                    changes.put(Channel::key(channel.id), channel, None);
+                }
+            }
+            Event::Forgotten { agent, channels } => {
+                channels.iter().for_each(|channel| self.remove_mark((*channel, *agent), changes));
+            }
             Event::Purged { channel, through } => self.purge(*channel, *through, changes),
         }
     }
@@ -96,6 +105,7 @@ impl Entity for Channels {
             Command::Post(post) => {
                 let mut post = post.clone();
                 post.assignees.clear();
+                post.strangers.clear();
                 if let Some(author) = &mut post.author {
                     author.name.clear();
                 }
@@ -108,11 +118,12 @@ impl Entity for Channels {
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::Created { channel, .. } => Some(channel.id.to_string()),
-            Event::Deleted { channel } | Event::Marked { channel, .. } | Event::Purged { channel, .. } => {
-                Some(channel.to_string())
-            }
+            Event::Deleted { channel }
+            | Event::Marked { channel, .. }
+            | Event::Trimmed { channel, .. }
+            | Event::Purged { channel, .. } => Some(channel.to_string()),
             Event::Posted(posted) => Some(posted.channel.to_string()),
-            Event::Claimed { agent, .. } => Some(agent.to_string()),
+            Event::Claimed { agent, .. } | Event::Forgotten { agent, .. } => Some(agent.to_string()),
         }
     }
 
@@ -124,6 +135,9 @@ impl Entity for Channels {
             || self.channels.values().any(|channel| self.ids.get(&channel.name) != Some(&channel.id))
         {
             return Err("channels: every name names one channel".to_owned());
+        }
+        if let Some(channel) = self.channels.values().find(|channel| channel.forgotten > channel.last) {
+            return Err(format!("channels: what {} has forgotten was there", channel.name));
         }
         for ((channel, agent), mark) in &self.marks {
             let Some(channel) = self.channels.get(channel) else {
@@ -160,8 +174,7 @@ impl Channels {
         let marks: Vec<(Uuid, Uuid)> =
             self.marks.range((id, Uuid::nil())..=(id, Uuid::max())).map(|(key, _)| *key).collect();
         for key in marks {
-            self.marks.remove(&key);
-            changes.delete(Self::mark_key(key.0, key.1));
+            self.remove_mark(key, changes);
         }
         if channel.last > 0 {
             let purge = Purge { next: 1, last: channel.last };
@@ -195,9 +208,16 @@ impl Channels {
         changes: &mut Changes,
         change: impl FnOnce(&mut Mark),
     ) {
+        let forgotten = self.channels.get(&channel).map_or(0, |channel| channel.forgotten);
         let mark = self.marks.entry((channel, agent)).or_default();
+        mark.pass(forgotten);
         change(mark);
         changes.put(Self::mark_key(channel, agent), mark, None);
+    }
+
+    fn remove_mark(&mut self, key: (Uuid, Uuid), changes: &mut Changes) {
+        self.marks.remove(&key);
+        changes.delete(Self::mark_key(key.0, key.1));
     }
 
     fn purge(&mut self, channel: Uuid, through: u64, changes: &mut Changes) {

@@ -29,6 +29,15 @@ pub enum Command {
     ClaimMentions {
         agent: Uuid,
     },
+    /// Retention has removed the messages up to this number.
+    Trim {
+        channel: Uuid,
+        through: u64,
+    },
+    /// An agent is no member any more: a part of its marks goes.
+    Forget {
+        agent: Uuid,
+    },
     /// Removes messages of deleted channels.
     Tick,
 }
@@ -67,6 +76,9 @@ pub struct Post {
     pub reply_to: Option<Uuid>,
     #[serde(default)]
     pub mentions: Vec<Uuid>,
+    /// Those among them who are no members, as the service has found: they are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strangers: Vec<Uuid>,
     /// Who gets a task when the content begins with `/task`: of those mentioned, or in a reply without mentions
     /// of those that the parent mentions, the ones that exist. The service reads both.
     #[serde(default)]
@@ -138,6 +150,10 @@ pub enum Reply {
     },
     /// The mentions to wake for; their messages stay unread.
     Mentions(Vec<Batch>),
+    /// Whether the agent has marks left.
+    Forgot {
+        more: bool,
+    },
     Done,
 }
 

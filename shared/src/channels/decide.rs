@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::GENERAL;
 use super::apply::created_body;
 use super::command::{Batch, Command, Create, Post, Read, Reply};
 use super::effects::MentionTask;
 use super::event::{Event, Posted};
 use super::spans::Spans;
 use super::state::{Channel, Channels, Mark};
+use super::{GENERAL, order};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::limits;
@@ -30,6 +30,8 @@ const LIMIT: usize = 1000;
 const CLAIM: Duration = Duration::from_secs(30 * 60);
 /// Messages of a deleted channel that one commit removes.
 const PURGE: u64 = 1000;
+/// Marks of an agent that has left that one commit removes.
+pub(super) const MARKS: usize = 1000;
 
 pub(super) fn decide(
     state: &Channels,
@@ -47,15 +49,18 @@ pub(super) fn decide(
         }
         Command::Count { agent } => Ok(Decision::reply(state.count(*agent))),
         Command::ClaimMentions { agent } => Ok(state.claim_mentions(*agent, ctx.now)),
+        Command::Trim { channel, through } => Ok(state.trim(*channel, *through)),
+        Command::Forget { agent } => Ok(state.forget(*agent)),
         Command::Tick => Ok(state.purge_next()),
     }
 }
 
 impl Channels {
-    /// By name, else by id.
+    /// By id, else by name: a name of earlier days may be like an id, and takes no other channel's place.
     fn find(&self, channel: &str) -> Result<&Channel, Refusal> {
-        let id = self.ids.get(channel).copied().or_else(|| Uuid::try_parse(channel).ok());
-        id.and_then(|id| self.channels.get(&id)).ok_or_else(|| {
+        let by_id = Uuid::try_parse(channel).ok().and_then(|id| self.channels.get(&id));
+        let by_name = || self.channels.get(self.ids.get(channel)?);
+        by_id.or_else(by_name).ok_or_else(|| {
             let shown: String = channel.chars().take(NAME).collect();
             Refusal::new(
                 Code::NotFound,
@@ -66,6 +71,10 @@ impl Channels {
 
     fn create(&self, create: &Create, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         wire::length("name", &create.name, 1, NAME)?;
+        if Uuid::try_parse(&create.name).is_ok() {
+            let problem = "name: it is written like an id, and ids name channels too; choose a name in words";
+            return Err(Refusal::new(Code::InvalidArgument, problem));
+        }
         if let Some(description) = &create.description {
             wire::length("description", description, 0, DESCRIPTION)?;
         }
@@ -81,6 +90,7 @@ impl Channels {
             name: self.free_name(create)?,
             kind: create.kind,
             last: 0,
+            forgotten: 0,
             last_at: Timestamp::ZERO,
             created: ctx.now,
         };
@@ -136,7 +146,7 @@ impl Channels {
         few("mentions", post.mentions.len(), limits::MENTIONS)?;
         few("assignees", post.assignees.len(), limits::MENTIONS)?;
         let channel = self.find(post.channel.as_deref().unwrap_or("general"))?;
-        let order = post.content.trim_start().strip_prefix("/task ").map(str::trim);
+        let order = order(&post.content);
         if order == Some("") {
             return Err(Refusal::new(
                 Code::InvalidArgument,
@@ -150,10 +160,10 @@ impl Channels {
             author: post.author.clone(),
             content: order.unwrap_or(&post.content).to_owned(),
             reply_to: post.reply_to,
-            mentions: distinct(&post.mentions),
+            mentions: known(&post.mentions, &post.strangers),
             at: ctx.now,
         };
-        let assignees = if order.is_some() { distinct(&post.assignees) } else { Vec::new() };
+        let assignees = if order.is_some() { known(&post.assignees, &[]) } else { Vec::new() };
         let tasks: Vec<MentionTask> =
             assignees.iter().map(|&agent| MentionTask::new(&posted, &channel.name, agent)).collect();
         posted.content.push_str(&links(&tasks));
@@ -180,7 +190,7 @@ impl Channels {
         let mut total_unread = 0;
         let mut room = LIMIT;
         for channel in channels {
-            let mut mark = self.mark(channel.id, read.agent).cloned().unwrap_or_default();
+            let mut mark = self.mark(channel, read.agent);
             total_unread += mark.unread(channel.last);
             let numbers = numbers(channel, &mark, read, room);
             room -= numbers.len();
@@ -201,9 +211,8 @@ impl Channels {
     fn count(&self, agent: Uuid) -> Reply {
         let mut unread = 0;
         let mut mentions = 0;
-        let none = Mark::default();
         for channel in self.channels.values() {
-            let mark = self.mark(channel.id, agent).unwrap_or(&none);
+            let mark = self.mark(channel, agent);
             unread += mark.unread(channel.last);
             mentions += mark.mentions.iter().filter(|&&number| mark.is_unread(number)).count() as u64;
         }
@@ -214,13 +223,13 @@ impl Channels {
         let mut batches = Vec::new();
         let mut claimed = Vec::new();
         for channel in self.channels.values() {
-            let Some(mark) = self.mark(channel.id, agent) else { continue };
+            let mark = self.mark(channel, agent);
             let quiet = if now.since(mark.claimed_at) < CLAIM { mark.claimed } else { 0 };
             let wakes = |number: &u64| *number > quiet && mark.is_unread(*number);
             let numbers: Vec<u64> = mark.mentions.iter().copied().filter(wakes).collect();
             let Some(&newest) = numbers.last() else { continue };
             claimed.push((channel.id, newest));
-            batches.push(batch(channel, mark, numbers));
+            batches.push(batch(channel, &mark, numbers));
         }
         let events = if claimed.is_empty() {
             Vec::new()
@@ -228,6 +237,23 @@ impl Channels {
             vec![Event::Claimed { agent, channels: claimed, at: now }]
         };
         Decision::new(Reply::Mentions(batches), events)
+    }
+
+    /// Said again, or of a channel that is gone, it changes nothing.
+    fn trim(&self, channel: Uuid, through: u64) -> Decision<Self> {
+        let is_news = |channel: &&Channel| (channel.forgotten + 1..=channel.last).contains(&through);
+        let event = self.channels.get(&channel).filter(is_news).map(|_| Event::Trimmed { channel, through });
+        Decision::new(Reply::Done, event.into_iter().collect())
+    }
+
+    fn forget(&self, agent: Uuid) -> Decision<Self> {
+        let mut marked = self.channels.keys().copied().filter(|id| self.marks.contains_key(&(*id, agent)));
+        let channels: Vec<Uuid> = marked.by_ref().take(MARKS).collect();
+        let reply = Reply::Forgot { more: marked.next().is_some() };
+        if channels.is_empty() {
+            return Decision::reply(reply);
+        }
+        Decision::new(reply, vec![Event::Forgotten { agent, channels }])
     }
 
     fn purge_next(&self) -> Decision<Self> {
@@ -255,7 +281,7 @@ fn numbers(channel: &Channel, mark: &Mark, read: &Read, room: usize) -> Vec<u64>
         return Vec::new();
     }
     let unread_only = read.unread_only || read.channel.is_none();
-    let after = read.after.get(&channel.id).copied().unwrap_or(0);
+    let after = read.after.get(&channel.id).copied().unwrap_or(0).max(channel.forgotten);
     let limit = room.min(read.limit as usize);
     let mut numbers: Vec<u64> = if read.mentions_only {
         let wanted = |number: &u64| *number > after && (!unread_only || mark.is_unread(*number));
@@ -269,8 +295,9 @@ fn numbers(channel: &Channel, mark: &Mark, read: &Read, room: usize) -> Vec<u64>
     numbers
 }
 
-fn distinct(agents: &[Uuid]) -> Vec<Uuid> {
-    let mut seen = BTreeSet::new();
+/// Each once, and of the strangers none.
+fn known(agents: &[Uuid], strangers: &[Uuid]) -> Vec<Uuid> {
+    let mut seen: BTreeSet<Uuid> = strangers.iter().copied().collect();
     agents.iter().copied().filter(|agent| seen.insert(*agent)).collect()
 }
 

@@ -33,6 +33,16 @@ pub enum Event {
         channels: Vec<(Uuid, u64)>,
         at: Timestamp,
     },
+    /// The oldest messages are no longer kept, up to this number.
+    Trimmed {
+        channel: Uuid,
+        through: u64,
+    },
+    /// What an agent that has left had read of these channels is forgotten.
+    Forgotten {
+        agent: Uuid,
+        channels: Vec<Uuid>,
+    },
     /// Messages of a deleted channel are gone, up to this number.
     Purged {
         channel: Uuid,

@@ -4,7 +4,8 @@
 //! 1 in each channel and archived at once as `message/<channel>-<number>`; the entity keeps the last number,
 //! and per agent the latest mentions and what is read: a mark, up to which everything is, and runs of numbers
 //! above it. A read answers with the numbers to fetch, and marks those and no others: what was left out, by the
-//! limit or by a filter, stays unread, as does a message that comes between a read and its mark.
+//! limit or by a filter, stays unread, as does a message that comes between a read and its mark. Archived messages
+//! go with time; the node that removes them tells so, and below the number up to which they are gone nothing counts.
 
 mod apply;
 mod command;
@@ -26,6 +27,11 @@ pub use state::{Channel, Channels, Mark, Type};
 
 /// The channel that every swarm has from its start.
 pub const GENERAL: Uuid = Uuid::from_u128(0x0000_0000_0000_4000_8000_0000_0000_0001);
+
+/// What a message orders that begins with `/task`.
+pub fn order(content: &str) -> Option<&str> {
+    content.trim_start().strip_prefix("/task ").map(str::trim)
+}
 
 /// The key of a message's document.
 pub fn message_key(channel: Uuid, number: u64) -> String {

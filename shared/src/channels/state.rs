@@ -30,8 +30,11 @@ pub struct Channel {
     pub name: String,
     #[serde(rename = "type")]
     pub kind: Type,
-    /// The number of the newest message, and so how many there are.
+    /// The number of the newest message, and so how many there have been.
     pub last: u64,
+    /// Messages up to this number are no longer kept.
+    #[serde(default)]
+    pub forgotten: u64,
     /// When the newest message came.
     pub last_at: Timestamp,
     pub created: Timestamp,
@@ -95,6 +98,15 @@ impl Mark {
         }
     }
 
+    /// What is no longer kept counts as read, and mentions nobody.
+    pub(super) fn pass(&mut self, forgotten: u64) {
+        if forgotten > self.read {
+            self.read = forgotten;
+            self.see(&Spans::default());
+        }
+        self.mentions.retain(|number| *number > forgotten);
+    }
+
     /// How many of the messages up to `last` are unread.
     pub fn unread(&self, last: u64) -> u64 {
         last.saturating_sub(self.read).saturating_sub(self.seen.count())
@@ -116,6 +128,7 @@ impl Channel {
             name: "general".to_owned(),
             kind: Type::Public,
             last: 0,
+            forgotten: 0,
             last_at: Timestamp::ZERO,
             created: Timestamp::ZERO,
         }
@@ -134,8 +147,11 @@ impl Channel {
 }
 
 impl Channels {
-    pub(super) fn mark(&self, channel: Uuid, agent: Uuid) -> Option<&Mark> {
-        self.marks.get(&(channel, agent))
+    /// What an agent has read of the messages that are kept.
+    pub(super) fn mark(&self, channel: &Channel, agent: Uuid) -> Mark {
+        let mut mark = self.marks.get(&(channel.id, agent)).cloned().unwrap_or_default();
+        mark.pass(channel.forgotten);
+        mark
     }
 
     pub(super) fn mark_key(channel: Uuid, agent: Uuid) -> String {

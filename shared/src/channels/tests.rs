@@ -8,9 +8,11 @@ use uuid::Uuid;
 use super::*;
 use crate::code::{Code, Refusal};
 use crate::entity::Effect;
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 use crate::time::Timestamp;
+
+mod forgotten;
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);
@@ -27,6 +29,7 @@ fn post(author: Uuid, content: &str) -> Post {
         content: content.to_owned(),
         reply_to: None,
         mentions: Vec::new(),
+        strangers: Vec::new(),
         assignees: Vec::new(),
     }
 }
@@ -316,6 +319,8 @@ fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
             })
         ),
         1 => agent().prop_map(|agent| Command::ClaimMentions { agent }),
+        1 => (1u64..40).prop_map(|through| Command::Trim { channel: GENERAL, through }),
+        1 => agent().prop_map(|agent| Command::Forget { agent }),
         1 => Just(Command::Tick),
     ];
     prop::collection::vec(prop::option::weighted(0.95, command), 1..120)
@@ -324,7 +329,7 @@ fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
 proptest! {
     #[test]
     fn documents_give_back_the_state(commands in commands()) {
-        let mut bench = bench();
+        let (mut bench, mut forgotten) = (bench(), BTreeSet::new());
         for command in commands {
             match command {
                 Some(Command::Read(wanted)) => {
@@ -336,12 +341,19 @@ proptest! {
                             for number in &batch.numbers {
                                 let body = bench.body(&message_key(batch.channel, *number)).unwrap();
                                 let own = body.get("agentId") == Some(&json!(agent));
-                                prop_assert!(!own || (wanted.channel.is_some() && !wanted.unread_only));
+                                // What somebody has read is forgotten with them, and so is what they wrote.
+                                let unread = forgotten.contains(&agent);
+                                prop_assert!(!own || unread || (wanted.channel.is_some() && !wanted.unread_only));
                             }
                         }
                     }
                 }
-                Some(command) => { let _ = bench.run(command); }
+                Some(command) => {
+                    if let Command::Forget { agent } = &command {
+                        forgotten.insert(*agent);
+                    }
+                    let _ = bench.run(command);
+                }
                 None => bench.restart(),
             }
             prop_assert_eq!(&bench.restored(), &bench.entity);
@@ -349,11 +361,12 @@ proptest! {
     }
 }
 
-/// A post by an agent with its mentions, or a read: what of, how many, and which.
+/// A post by an agent with its mentions, a read: what of, how many, and which; or what retention has removed.
 #[derive(Clone, Debug)]
 enum Step {
     Post(&'static str, Uuid, Vec<Uuid>),
     Read(Read),
+    Trim(&'static str, u64),
     Restart,
 }
 
@@ -377,14 +390,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 ..Read::new(agent)
             })
         }),
+        1 => (channel(), 1u64..40).prop_map(|(channel, through)| Step::Trim(channel, through)),
         1 => Just(Step::Restart),
     ];
     prop::collection::vec(step, 1..150)
 }
 
 proptest! {
-    /// Whatever is posted and read in whatever way: what an agent did not get stays unread to it, what it got does not,
-    /// and so it gets each message of others as unread once.
+    /// Whatever is posted, read and removed in whatever way: what an agent did not get and what is kept stays unread to
+    /// it, what it got does not, and so it gets each message of others as unread once.
     #[test]
     fn each_message_is_unread_until_it_was_returned_once(steps in steps()) {
         let mut bench = bench();
@@ -405,6 +419,7 @@ proptest! {
                     for batch in read(&mut bench, wanted.clone()).0 {
                         for number in batch.numbers {
                             let message = (batch.channel, number);
+                            prop_assert!(number > bench.entity.channels[&batch.channel].forgotten);
                             prop_assert!(
                                 open.contains(&message) || (wanted.channel.is_some() && !wanted.unread_only)
                             );
@@ -412,6 +427,14 @@ proptest! {
                                 open.remove(&message);
                             }
                         }
+                    }
+                }
+                Step::Trim(channel, through) => {
+                    let id = bench.entity.ids[channel];
+                    bench.run(Command::Trim { channel: id, through }).unwrap();
+                    if through <= bench.entity.channels[&id].last {
+                        let is_kept = |(channel, number): &(Uuid, u64)| *channel != id || *number > through;
+                        unread.values_mut().for_each(|open| open.retain(is_kept));
                     }
                 }
                 Step::Restart => bench.restart(),

@@ -7,9 +7,9 @@ use uuid::Uuid;
 use super::*;
 use crate::code::Code;
 use crate::day::Day;
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::limits::{COST_DAYS, COST_SUMS, COSTS_KEPT};
+use crate::testbed::Bench;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
 use uuid::Uuid;
 
 use super::command::{Command, Reply, Texts};
 use super::decide;
 use super::event::Event;
-use super::state::{Epic, Epics, merge};
+use super::state::{Epic, Epics, extend};
+use crate::channels;
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
+use crate::json::Json;
 use crate::time::Timestamp;
 
 /// Most ended tasks that an epic remembers for the lead's next question. Of more it knows how many they are.
@@ -38,6 +41,13 @@ impl Entity for Epics {
         decide::decide(self, command, ctx)
     }
 
+    /// An epic whose channel is refused names none.
+    fn refused(target: &EntityKey, command: &Json, refusal: &Refusal) -> Option<Command> {
+        let command = Some(command).filter(|_| target.kind == Kind::Channels)?;
+        let channels::Command::Create(create) = command.read().ok()? else { return None };
+        Some(Command::ChannelRefused { channel: create.id?, problem: refusal.message.clone() })
+    }
+
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
             Event::Created { epic, texts } | Event::Updated { epic, texts } => {
@@ -48,6 +58,12 @@ impl Entity for Epics {
             Event::Deleted { epic } => {
                 self.remove(*epic);
                 changes.delete(Epic::key(*epic));
+            }
+            Event::ChannelRefused { epic, problem } => {
+                let Some(epic) = self.epics.get_mut(epic) else { return };
+                epic.channel = None;
+                let body = json!({ "channelId": null, "channelProblem": problem });
+                changes.put(Epic::key(epic.id), epic, Some(body.into()));
             }
             Event::TaskChanged { epic, task, from, to } => {
                 let Some(epic) = self.epics.get_mut(epic) else { return };
@@ -85,7 +101,9 @@ impl Entity for Epics {
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::Created { epic, .. } | Event::Updated { epic, .. } => Some(epic.id.to_string()),
-            Event::Deleted { epic } | Event::TaskChanged { epic, .. } => Some(epic.to_string()),
+            Event::Deleted { epic }
+            | Event::ChannelRefused { epic, .. }
+            | Event::TaskChanged { epic, .. } => Some(epic.to_string()),
             Event::NewsTaken { .. } => None,
         }
     }
@@ -147,6 +165,6 @@ impl Epic {
 
 fn put(epic: &Epic, texts: &Texts, changes: &mut Changes) {
     let mut body = epic.body();
-    merge(&mut body, texts.body());
+    extend(&mut body, texts.body());
     changes.put(Epic::key(epic.id), epic, Some(body.into()));
 }

@@ -33,6 +33,11 @@ pub enum Command {
         #[serde(default)]
         to: Option<String>,
     },
+    /// The channels did not take the one of an epic.
+    ChannelRefused {
+        channel: Uuid,
+        problem: String,
+    },
     /// The tasks of active epics that ended since the lead was last told.
     News,
     /// The lead is told these. A repeat of the request is told what its first try was.
@@ -157,7 +162,7 @@ impl Texts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The new epic as clients see it. Its channel carries the id that the epic names.
+    /// The new epic as clients see it. Its channel carries the id that the epic names, if the channels take it.
     Created(Value),
     /// Which epic it was; its texts are in its body.
     Epic {
@@ -168,6 +173,9 @@ pub enum Reply {
     Deleted {
         id: Uuid,
         name: String,
+        /// The channel that it leaves behind.
+        #[serde(default)]
+        channel: Option<Uuid>,
     },
     /// What there is, or what the lead is told of it.
     News(Vec<Notice>),

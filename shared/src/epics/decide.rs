@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::command::{Command, Create, Notice, Reply, Texts, Update};
 use super::event::Event;
-use super::state::{Counts, Epic, Epics, Status, merge};
+use super::state::{Counts, Epic, Epics, Status, extend};
 use crate::caller::Caller;
 use crate::channels::{self, Channels};
 use crate::code::{Code, Refusal};
@@ -31,6 +31,7 @@ pub(super) fn decide(state: &Epics, command: &Command, ctx: &mut Ctx) -> Result<
             let event = Event::TaskChanged { epic: *epic, task: *task, from: from.clone(), to: to.clone() };
             Ok(Decision::new(Reply::Done, if known { vec![event] } else { Vec::new() }))
         }
+        Command::ChannelRefused { channel, problem } => Ok(state.channel_refused(*channel, problem)),
         Command::News => Ok(Decision::reply(Reply::News(state.news()))),
         Command::TellNews { news } => Ok(state.tell_news(news)),
         Command::Tick => Ok(Decision::reply(Reply::Done)),
@@ -84,7 +85,7 @@ impl Epics {
         let mut texts = create.texts.clone();
         texts.tags.get_or_insert_default();
         let mut body = epic.body();
-        merge(&mut body, texts.body());
+        extend(&mut body, texts.body());
         let effects = vec![self.channel_for(&epic)];
         let event = Event::Created { epic: Box::new(epic), texts: Box::new(texts) };
         Ok(Decision::new(Reply::Created(wire::shown(body, &[])), vec![event]).effects(effects))
@@ -131,12 +132,19 @@ impl Epics {
         Ok(Decision::new(reply, vec![event]))
     }
 
-    /// The tasks live on; whoever shows one leaves out an epic that is gone.
+    /// The tasks and the channel live on; whoever shows one leaves out an epic that is gone.
     fn delete(&self, which: &Which, by: Caller) -> Result<Decision<Self>, Refusal> {
         let epic = self.find(which)?;
         by.may_change("epic", &[epic.creator])?;
-        let reply = Reply::Deleted { id: epic.id, name: epic.name.clone() };
+        let reply = Reply::Deleted { id: epic.id, name: epic.name.clone(), channel: epic.channel };
         Ok(Decision::new(reply, vec![Event::Deleted { epic: epic.id }]))
+    }
+
+    /// An epic that is gone by now needs none.
+    fn channel_refused(&self, channel: Uuid, problem: &str) -> Decision<Self> {
+        let of = self.epics.values().find(|epic| epic.channel == Some(channel));
+        let event = of.map(|epic| Event::ChannelRefused { epic: epic.id, problem: problem.to_owned() });
+        Decision::new(Reply::Done, event.into_iter().collect())
     }
 
     fn news(&self) -> Vec<Notice> {

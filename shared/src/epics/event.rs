@@ -23,6 +23,11 @@ pub enum Event {
     Deleted {
         epic: Uuid,
     },
+    /// It has no channel, for this reason.
+    ChannelRefused {
+        epic: Uuid,
+        problem: String,
+    },
     TaskChanged {
         epic: Uuid,
         task: Uuid,

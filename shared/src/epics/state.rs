@@ -132,7 +132,7 @@ impl Epic {
             "startedAt": wire::iso(self.started),
             "completedAt": wire::iso(self.completed),
         });
-        merge(&mut body, self.counts.body());
+        extend(&mut body, self.counts.body());
         body
     }
 }
@@ -142,8 +142,8 @@ pub(super) fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Adds the fields of `more`, where both are objects.
-pub(super) fn merge(body: &mut Value, more: Value) {
+/// Adds the fields of `more`, nulls too, where both are objects.
+pub(super) fn extend(body: &mut Value, more: Value) {
     if let (Value::Object(body), Value::Object(more)) = (body, more) {
         body.extend(more);
     }

@@ -5,9 +5,9 @@ use uuid::Uuid;
 use super::*;
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
-use crate::entity::Effect;
-use crate::harness::Bench;
+use crate::entity::{Effect, Entity};
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 use crate::which::Which;
 
 const LEAD: Caller = Caller { agent: Some(Uuid::from_u128(1)), lead: true };
@@ -64,6 +64,31 @@ fn an_epic_has_the_shape_of_the_wire_and_a_channel() {
     let command = command.value();
     assert_eq!(command["create"]["name"], "epic-ship-it");
     assert_eq!(command["create"]["id"], body["channelId"]);
+}
+
+#[test]
+fn an_epic_whose_channel_is_refused_names_none_and_says_why() {
+    let mut bench = bench();
+    create(&mut bench, epic("other")).unwrap();
+    create(&mut bench, epic("e")).unwrap();
+    let (other, e) = (id(&bench, "other"), id(&bench, "e"));
+    let Effect::Entity { key: channels, command } = bench.effects[1].clone() else { panic!("a channel") };
+    let full = Refusal::new(Code::QueueFull, "the swarm has 10000 channels; delete one first");
+    let told = Epics::refused(&channels, &command, &full).unwrap();
+    bench.run(told.clone()).unwrap();
+    assert_eq!((bench.entity.epics[&e].channel, bench.entity.epics[&other].channel.is_some()), (None, true));
+    let priority = Some(90);
+    update(&mut bench, Update { priority, ..Update::new(named("e"), LEAD) }).unwrap();
+    let body = bench.body(&Epic::key(e)).unwrap();
+    assert!(!body.contains_key("channelId"), "{body:?}");
+    assert_eq!(body["channelProblem"], full.message);
+    assert_eq!(bench.restored(), bench.entity);
+    let deleted = bench.run(Command::Delete { which: named("e"), by: LEAD });
+    assert_eq!(deleted, Ok(Reply::Deleted { id: e, name: "e".into(), channel: None }));
+    let channel = bench.entity.epics[&other].channel;
+    let deleted = bench.run(Command::Delete { which: named("other"), by: LEAD });
+    assert_eq!(deleted, Ok(Reply::Deleted { id: other, name: "other".into(), channel }));
+    assert_eq!(bench.run(told), Ok(Reply::Done), "that comes late");
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::agent::{self, Class};
 use crate::code::Code;
 use crate::entity::{Effect, RunnerCommand};
 use crate::fence::{Epoch, Token};
-use crate::harness::Bench;
 use crate::id::{InstanceId, Name};
+use crate::testbed::Bench;
 
 fn name(text: &str) -> Name {
     Name::parse(text).unwrap()

@@ -58,6 +58,10 @@ impl Entity for Inboxes {
             }
             Event::Taken { messages, at, .. } => self.set(messages, Status::Processing, *at, changes),
             Event::Released { messages, at } => self.set(messages, Status::Unread, *at, changes),
+            Event::Read { messages, at } => {
+                messages.iter().for_each(|id| self.end(*id, Status::Read, *at, json!({}), changes));
+            }
+            Event::HandedOn { lead, messages, at } => self.hand_on(*lead, messages, *at, changes),
             Event::Kept { messages, since } => {
                 for id in messages {
                     let Some(mut message) = self.remove(*id) else { continue };
@@ -127,7 +131,11 @@ impl Entity for Inboxes {
             | Event::Delegated { message, .. }
             | Event::Returned { message, .. } => Some(message.to_string()),
             Event::Taken { agent, .. } | Event::Posting { agent, .. } => Some(agent.to_string()),
-            Event::Released { .. } | Event::Kept { .. } | Event::Forgotten { .. } => None,
+            Event::Released { .. }
+            | Event::Read { .. }
+            | Event::HandedOn { .. }
+            | Event::Kept { .. }
+            | Event::Forgotten { .. } => None,
         }
     }
 
@@ -197,6 +205,17 @@ impl Inboxes {
             message.status = status;
             message.since = at;
             changes.put(Message::key(*id), &message, Some(ended(status, at).into()));
+            self.insert(message);
+        }
+    }
+
+    fn hand_on(&mut self, lead: Uuid, messages: &[Uuid], at: Timestamp, changes: &mut Changes) {
+        for id in messages {
+            let Some(mut message) = self.remove(*id) else { continue };
+            (message.agent, message.status, message.since) = (lead, Status::Unread, at);
+            let mut body = ended(Status::Unread, at);
+            body["agentId"] = json!(lead);
+            changes.put(Message::key(*id), &message, Some(body.into()));
             self.insert(message);
         }
     }

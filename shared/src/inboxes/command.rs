@@ -69,7 +69,16 @@ pub enum Command {
     Count {
         agent: Uuid,
     },
-    /// Makes forgotten messages unread again, and forgets old deliveries.
+    /// The agent's oldest open messages, so many at most.
+    Open {
+        agent: Uuid,
+        limit: u32,
+    },
+    /// From the pool: this agent leads. What others have left open in their inboxes is for it to read.
+    Inherit {
+        lead: Uuid,
+    },
+    /// Makes forgotten messages unread again, ends notices that were handed out, and forgets old deliveries.
     Tick,
 }
 
@@ -118,6 +127,12 @@ pub enum Reply {
     Ended(Value),
     Count {
         unread: u64,
+    },
+    /// Ids, oldest first, and how many are open in all. Those that others have left are counted too: they come to the
+    /// lead, who may ask before they have.
+    Open {
+        messages: Vec<Uuid>,
+        count: u64,
     },
     Posts {
         attempt: String,

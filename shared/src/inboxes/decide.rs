@@ -78,6 +78,8 @@ pub(super) fn decide(
             let unread = state.of(*agent, Status::Unread).count() as u64;
             Ok(Decision::reply(Reply::Count { unread }))
         }
+        Command::Open { agent, limit } => Ok(Decision::reply(state.open(*agent, *limit))),
+        Command::Inherit { lead } => Ok(state.inherit(*lead, ctx)),
         Command::Tick => Ok(state.sweep(ctx)),
     }
 }
@@ -170,14 +172,27 @@ impl Inboxes {
         if !(1..=TAKE).contains(&limit) {
             return Err(Refusal::new(Code::InvalidArgument, format!("limit: ask for 1 to {TAKE} messages")));
         }
-        let mut unread: Vec<&Message> = self.of(agent, Status::Unread).collect();
-        unread.sort_by_key(|message| message.number);
-        let messages: Vec<Uuid> = unread.iter().take(limit as usize).map(|message| message.id).collect();
+        let messages = oldest(self.of(agent, Status::Unread), limit as usize);
         if messages.is_empty() {
             return Ok(Decision::reply(Reply::Taken(messages)));
         }
         let event = Event::Taken { agent, messages: messages.clone(), at: ctx.now };
         Ok(Decision::new(Reply::Taken(messages), vec![event]))
+    }
+
+    fn open(&self, agent: Uuid, limit: u32) -> Reply {
+        let own = self.messages.values().filter(|message| message.agent == agent);
+        Reply::Open { messages: oldest(own, limit as usize), count: self.messages.len() as u64 }
+    }
+
+    /// There is one lead, so what others have open nobody reads any more.
+    fn inherit(&self, lead: Uuid, ctx: &Ctx) -> Decision<Self> {
+        let left = self.messages.values().filter(|message| message.agent != lead);
+        let messages = oldest(left, UNREAD);
+        if messages.is_empty() {
+            return Decision::reply(Reply::Done);
+        }
+        Decision::new(Reply::Done, vec![Event::HandedOn { lead, messages, at: ctx.now }])
     }
 
     /// An open message of the agent's own.
@@ -199,21 +214,27 @@ impl Inboxes {
         Ok(found)
     }
 
-    /// Messages whose period ended while nobody served the inboxes get a full one first.
+    /// What people wrote was forgotten when its period is over, a notice was read. Messages whose period ended while nobody
+    /// served the inboxes get a full one first.
     fn sweep(&self, ctx: &Ctx) -> Decision<Self> {
-        let (mut released, mut kept) = (Vec::new(), Vec::new());
+        let (mut released, mut read, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        let is_notice = |message: &Uuid| self.messages.get(message).is_some_and(|message| message.notice);
         let (mut seen, mut threads) = (Vec::new(), Vec::new());
         for (at, end) in self.ends.iter().take_while(|(at, _)| *at <= ctx.now) {
             match end {
                 End::Seen(digest) => seen.push(*digest),
                 End::Thread(digest) => threads.push(*digest),
-                End::Processing(message) if ctx.grace(*at, PROCESSING) <= ctx.now => released.push(*message),
-                End::Processing(message) => kept.push(*message),
+                End::Processing(message) if ctx.grace(*at, PROCESSING) > ctx.now => kept.push(*message),
+                End::Processing(message) if is_notice(message) => read.push(*message),
+                End::Processing(message) => released.push(*message),
             }
         }
         let mut events = Vec::new();
         if !released.is_empty() {
             events.push(Event::Released { messages: released, at: ctx.now });
+        }
+        if !read.is_empty() {
+            events.push(Event::Read { messages: read, at: ctx.now });
         }
         if !kept.is_empty() {
             events.push(Event::Kept { messages: kept, since: ctx.serving_since });
@@ -223,4 +244,11 @@ impl Inboxes {
         }
         Decision::new(Reply::Done, events)
     }
+}
+
+/// The ids of these messages in the order in which they came, so many at most.
+fn oldest<'a>(messages: impl Iterator<Item = &'a Message>, most: usize) -> Vec<Uuid> {
+    let mut messages: Vec<&Message> = messages.collect();
+    messages.sort_by_key(|message| message.number);
+    messages.iter().take(most).map(|message| message.id).collect()
 }

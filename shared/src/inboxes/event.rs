@@ -65,6 +65,17 @@ pub enum Event {
         messages: Vec<Uuid>,
         at: Timestamp,
     },
+    /// They are notices that were handed out.
+    Read {
+        messages: Vec<Uuid>,
+        at: Timestamp,
+    },
+    /// They are the new lead's, who has seen none of them.
+    HandedOn {
+        lead: Uuid,
+        messages: Vec<Uuid>,
+        at: Timestamp,
+    },
     /// A new owner of the entity gives those who work on them a full period from `since`.
     Kept {
         messages: Vec<Uuid>,

@@ -10,7 +10,7 @@ use crate::id::Name;
 use crate::limits;
 use crate::time::Timestamp;
 
-/// A message that was handed out and neither answered nor delegated in this time is unread again.
+/// A message that was handed out and neither answered nor delegated in this time is unread again, a notice read.
 pub(super) const PROCESSING: Duration = Duration::from_secs(30 * 60);
 /// How long a delivery is known, and whose a thread is. No provider repeats an event for longer.
 pub(super) const SEEN: Duration = limits::EFFECT_EXPIRY;
@@ -55,12 +55,14 @@ pub struct Message {
     pub notice: bool,
 }
 
-/// What has become of a message. (Agent Swarm also knows `read`, which nothing sets.)
+/// What has become of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Unread,
     Processing,
+    /// A notice that was handed out: nobody waits for an answer to it.
+    Read,
     Responded,
     Delegated,
 }

@@ -7,10 +7,10 @@ use uuid::Uuid;
 use super::*;
 use crate::code::{Code, Refusal};
 use crate::entity::{Changes, Effect, Entity};
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::pool::{Create, Rules, Target, TaskSpec};
 use crate::slack::Said;
+use crate::testbed::Bench;
 
 const LEAD: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -32,7 +32,20 @@ fn mail(agent: Uuid, dedupe: Option<&str>) -> Command {
 }
 
 fn deliver(bench: &mut Bench<Inboxes>, agent: Uuid) -> Uuid {
-    match bench.run(mail(agent, None)).unwrap() {
+    delivered(bench, mail(agent, None))
+}
+
+/// The swarm's own word about something.
+fn notify(bench: &mut Bench<Inboxes>, agent: Uuid) -> Uuid {
+    let mut notice = mail(agent, None);
+    if let Command::Deliver(deliver) = &mut notice {
+        (deliver.source, deliver.slack) = (Source::System, Slack::default());
+    }
+    delivered(bench, notice)
+}
+
+fn delivered(bench: &mut Bench<Inboxes>, command: Command) -> Uuid {
+    match bench.run(command).unwrap() {
         Reply::Delivered { message, repeated: false } => message,
         other => panic!("{other:?}"),
     }
@@ -248,6 +261,67 @@ fn a_forgotten_message_is_unread_again() {
 }
 
 #[test]
+fn a_notice_is_handed_out_once() {
+    let mut bench = bench();
+    let (notice, letter) = (notify(&mut bench, LEAD), deliver(&mut bench, LEAD));
+    let unseen = notify(&mut bench, OTHER);
+    assert_eq!(take(&mut bench, LEAD), [notice, letter]);
+    bench.now = bench.now + 2 * HALF_HOUR;
+    bench.restart();
+    bench.advance(HALF_HOUR - Duration::from_millis(1));
+    assert_eq!(bench.body(&Message::key(notice)).unwrap()["status"], "processing", "a takeover gives time");
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(bench.body(&Message::key(notice)).unwrap()["status"], "read");
+    assert_eq!(take(&mut bench, LEAD), [letter], "a letter waits for its answer");
+    assert_eq!(bench.body(&Message::key(unseen)).unwrap()["status"], "unread");
+    assert_eq!(take(&mut bench, OTHER), [unseen]);
+    let respond = Command::Respond { agent: LEAD, message: notice, text: "seen".into() };
+    assert_eq!(bench.run(respond).unwrap_err().code, Code::NotFound);
+}
+
+fn open(bench: &mut Bench<Inboxes>, agent: Uuid, limit: u32) -> (Vec<Uuid>, u64) {
+    match bench.run(Command::Open { agent, limit }).unwrap() {
+        Reply::Open { messages, count } => (messages, count),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_open_is_found_also_while_somebody_works_on_it() {
+    let mut bench = bench();
+    let ids: Vec<Uuid> = (0..3).map(|_| deliver(&mut bench, LEAD)).collect();
+    take(&mut bench, LEAD);
+    let newest = deliver(&mut bench, LEAD);
+    assert_eq!(open(&mut bench, LEAD, 2), (ids[..2].to_vec(), 4));
+    bench.run(Command::Respond { agent: LEAD, message: ids[0], text: "done".into() }).unwrap();
+    assert_eq!(open(&mut bench, LEAD, 5), (vec![ids[1], ids[2], newest], 3));
+    assert_eq!(open(&mut bench, LEAD, 0), (Vec::new(), 3));
+}
+
+#[test]
+fn what_one_lead_leaves_open_is_the_next_ones() {
+    let mut bench = bench();
+    let (first, second) = (deliver(&mut bench, LEAD), notify(&mut bench, LEAD));
+    take(&mut bench, LEAD);
+    let own = deliver(&mut bench, OTHER);
+    let answered = deliver(&mut bench, LEAD);
+    bench.run(Command::Respond { agent: LEAD, message: answered, text: "done".into() }).unwrap();
+    bench.run(Command::Inherit { lead: OTHER }).unwrap();
+    bench.restart();
+    assert!(open(&mut bench, LEAD, 5).0.is_empty());
+    let body = bench.body(&Message::key(first)).unwrap();
+    assert_eq!((&body["agentId"], &body["status"]), (&json!(OTHER), &json!("unread")));
+    assert_eq!(bench.body(&Message::key(answered)).unwrap()["agentId"], json!(LEAD));
+    assert_eq!(take(&mut bench, OTHER), [first, second, own], "in the order in which they came");
+    let respond = |agent| Command::Respond { agent, message: first, text: "x".into() };
+    assert_eq!(bench.run(respond(LEAD)).unwrap_err().code, Code::Forbidden);
+    bench.run(respond(OTHER)).unwrap();
+    let told = bench.events.len();
+    bench.run(Command::Inherit { lead: OTHER }).unwrap();
+    assert_eq!(bench.events.len(), told, "there is nothing more to hand on");
+}
+
+#[test]
 fn a_takeover_gives_a_full_period() {
     let mut bench = bench();
     let message = deliver(&mut bench, LEAD);
@@ -263,6 +337,8 @@ fn a_takeover_gives_a_full_period() {
 #[derive(Clone, Debug)]
 enum Step {
     Deliver(Uuid, Option<u8>),
+    Notify(Uuid),
+    Inherit(Uuid),
     Hear(Option<Uuid>, u8),
     Take(Uuid, u32),
     Respond(Uuid, usize),
@@ -275,6 +351,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let agent = || prop::sample::select(vec![LEAD, OTHER]);
     let step = prop_oneof![
         4 => (agent(), prop::option::of(0u8..6)).prop_map(|(agent, key)| Step::Deliver(agent, key)),
+        1 => agent().prop_map(Step::Notify),
+        1 => agent().prop_map(Step::Inherit),
         3 => (prop::option::of(agent()), 0u8..4).prop_map(|(agent, thread)| Step::Hear(agent, thread)),
         2 => (agent(), 0u32..7).prop_map(|(agent, limit)| Step::Take(agent, limit)),
         2 => (agent(), 0usize..8).prop_map(|(agent, nth)| Step::Respond(agent, nth)),
@@ -299,6 +377,8 @@ proptest! {
                     let key = key.map(|key| key.to_string());
                     bench.run(mail(agent, key.as_deref())).unwrap();
                 }
+                Step::Notify(agent) => { notify(&mut bench, agent); }
+                Step::Inherit(lead) => { bench.run(Command::Inherit { lead }).unwrap(); }
                 Step::Hear(otherwise, thread) => {
                     hear(&mut bench, said("1.0", &thread.to_string()), otherwise);
                 }

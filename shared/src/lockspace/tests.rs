@@ -10,9 +10,9 @@ use uuid::Uuid;
 use super::*;
 use crate::code::Code;
 use crate::fence::Token;
-use crate::harness::Bench;
 use crate::id::{InstanceId, Name};
 use crate::limits;
+use crate::testbed::Bench;
 
 const X: &str = "github://acme/app/issues/1";
 const Y: &str = "github://acme/app/issues/2";

@@ -8,8 +8,8 @@ use super::*;
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
 use crate::entity::Effect;
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 
 fn bench() -> Bench<Mail> {
     Bench::new(EntityKey::of(Kind::Mail, &Name::parse("default").unwrap()))

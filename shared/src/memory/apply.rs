@@ -52,6 +52,7 @@ impl Entity for Memory {
                     self.note(*file, *memory, replaces, changes);
                 }
             }
+            Event::Filed { file, memories } => self.fill(*file, memories, changes),
             Event::Forgotten { memory } => {
                 self.forget(*memory, changes);
                 self.drop_from_files(*memory, changes);
@@ -78,6 +79,7 @@ impl Entity for Memory {
             Event::Remembered { memory, .. }
             | Event::Forgotten { memory }
             | Event::Touched { memory, .. } => Some(memory.to_string()),
+            Event::Filed { file, .. } => Some(file.to_string()),
             Event::Embedded { embedding, .. } => Some(embedding.memory.to_string()),
         }
     }
@@ -147,6 +149,13 @@ impl Memory {
         if !memories.contains(&memory) {
             memories.push(memory);
         }
+        self.put(file, changes);
+    }
+
+    fn fill(&mut self, file: Uuid, memories: &[Uuid], changes: &mut Changes) {
+        let known = self.files.entry(file).or_default();
+        let before = std::mem::replace(&mut known.memories, memories.to_vec());
+        before.into_iter().for_each(|memory| self.forget(memory, changes));
         self.put(file, changes);
     }
 

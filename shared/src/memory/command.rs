@@ -11,6 +11,8 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     Remember(Box<Remember>),
+    /// Learns a text in pieces, all of them or none. Those of a file replace whatever it left behind before.
+    Index(Box<Remember>),
     /// Who may is checked by the service, which reads the learning.
     Forget {
         memory: Uuid,
@@ -53,8 +55,8 @@ pub struct Remember {
     pub source_path: Option<String>,
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Which piece of the source it is, from 0. The first piece of an indexed file replaces all that the file
-    /// left behind before.
+    /// Which piece of the source it is, from 0. Nodes of an earlier release send the pieces of a file one by one: the
+    /// first replaces all that the file left behind before.
     #[serde(default)]
     pub chunk_index: u32,
     #[serde(default = "Remember::one")]
@@ -64,6 +66,11 @@ pub struct Remember {
 impl Remember {
     fn one() -> u32 {
         1
+    }
+
+    /// The file that it came from, if it is known which.
+    pub(super) fn file_path(&self) -> Option<&str> {
+        self.source_path.as_deref().filter(|path| self.source == Source::FileIndex && !path.is_empty())
     }
 
     /// The shape `Memory` of Agent Swarm.
@@ -130,6 +137,8 @@ pub enum Reply {
     Remembered(Value),
     /// The same is remembered already, as this learning.
     Known(Uuid),
+    /// What the pieces of a text are remembered as, in its order.
+    Indexed(Vec<Uuid>),
     Learnings(Vec<Uuid>),
     Done,
 }

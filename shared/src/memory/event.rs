@@ -13,10 +13,16 @@ pub enum Event {
     Remembered {
         memory: Uuid,
         learning: Box<Remember>,
-        /// The indexed file that it came from, and what that file's new content replaces.
+        /// The indexed file that it came from, and what that file's new content replaces. Of a piece that came by
+        /// itself alone.
         file: Option<Uuid>,
         replaces: Vec<Uuid>,
         at: Timestamp,
+    },
+    /// These are what a file says from here on, in its order. What it said before is forgotten.
+    Filed {
+        file: Uuid,
+        memories: Vec<Uuid>,
     },
     Forgotten {
         memory: Uuid,

@@ -17,7 +17,6 @@ mod vector;
 
 pub use command::{Command, Embedding, Meaning, Remember, Reply, Scope, Source};
 pub use event::Event;
-pub use pieces::pieces;
 pub use state::Memory;
 pub use vector::{DIMENSIONS, Model, Vector};
 

@@ -18,7 +18,7 @@ const CUTS: [fn(char, char) -> bool; 4] = [
 
 /// The pieces of a text, in its order: cut at Markdown's headings of the first three levels, and where that leaves too
 /// much, at paragraphs, lines, sentences or words. A piece begins with the headings that it stands under.
-pub fn pieces(text: &str) -> Vec<String> {
+pub(super) fn pieces(text: &str) -> Vec<String> {
     let text = text.trim();
     if text.chars().count() <= MOST {
         return Some(text.to_owned()).filter(|text| !text.is_empty()).into_iter().collect();

@@ -11,7 +11,8 @@ use super::command::{Remember, Scope, Source};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     pub(super) learnings: BTreeMap<Uuid, Learning>,
-    /// Learnings by what they say and whom they say it to. What came from a file is known by the file instead.
+    /// Learnings by what they say and whom they say it to. What came from a file that has a path is known by that
+    /// instead.
     pub(super) contents: BTreeMap<Uuid, Uuid>,
     /// Those that make room for new ones; their ids begin with their time.
     pub(super) passing: BTreeSet<Uuid>,
@@ -49,9 +50,8 @@ pub(super) struct File {
 
 impl Head {
     pub(super) fn of(learning: &Remember) -> Self {
-        let indexed = learning.source == Source::FileIndex;
         Self {
-            content: (!indexed).then(|| content(learning)),
+            content: learning.file_path().is_none().then(|| content(learning)),
             passing: matches!(learning.source, Source::TaskCompletion | Source::SessionSummary),
         }
     }

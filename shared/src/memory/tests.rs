@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::Code;
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 
 const AGENT: Uuid = Uuid::from_u128(1);
 
@@ -198,21 +198,120 @@ fn indexing_a_file_again_replaces_it() {
     assert!(bench.entity.files.is_empty());
 }
 
+fn text(path: Option<&str>, content: &str) -> Remember {
+    let source_path = path.map(str::to_owned);
+    Remember { id: None, source: Source::FileIndex, source_path, content: content.into(), ..learning(0) }
+}
+
+fn index(bench: &mut Bench<Memory>, text: Remember) -> Vec<Uuid> {
+    match bench.run(Command::Index(Box::new(text))).unwrap() {
+        Reply::Indexed(memories) => memories,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sections of more than a piece together, each with this word.
+fn long(word: &str, sections: usize) -> String {
+    (0..sections).map(|number| format!("# Part {number}\n{}\n", word.repeat(1500 / word.len()))).collect()
+}
+
+fn contents(bench: &Bench<Memory>, memories: &[Uuid]) -> Vec<String> {
+    let body = |memory: &Uuid| bench.body(&key(memory)).map(|body| body["content"].as_str().unwrap().into());
+    memories.iter().filter_map(body).collect()
+}
+
+#[test]
+fn a_file_is_replaced_as_a_whole_or_stays_as_it_was() {
+    let mut bench = bench();
+    let first = index(&mut bench, text(Some("a.md"), &long("zebra ", 3)));
+    let said = contents(&bench, &first);
+    assert_eq!(said.iter().map(|said| &said[..6]).collect::<Vec<_>>(), ["Part 0", "Part 1", "Part 2"]);
+    let last = bench.body(&key(first[2])).unwrap();
+    assert_eq!(
+        (&last["chunkIndex"], &last["totalChunks"], &last["sourcePath"]),
+        (&json!(2), &json!(3), &json!("a.md"))
+    );
+    for id in 0..(crate::limits::LEARNINGS - 3) as u128 {
+        bench.entity.know(Uuid::from_u128((1 << 100) | id), state::Head { content: None, passing: false });
+    }
+    let longer = Command::Index(Box::new(text(Some("a.md"), &long("gnu ", 4))));
+    assert_eq!(bench.run(longer).unwrap_err().code, Code::NoCapacity);
+    assert_eq!(contents(&bench, &first), said, "nothing of it has happened");
+    let second = index(&mut bench, text(Some("a.md"), &long("gnu ", 3)));
+    assert!(contents(&bench, &first).is_empty());
+    assert!(contents(&bench, &second).iter().all(|said| said.contains("gnu")));
+    assert_eq!(bench.entity.files[&Memory::file(Some(AGENT), "a.md")].memories, second);
+    assert!(index(&mut bench, text(Some("a.md"), " \n")).is_empty());
+    assert!(contents(&bench, &second).is_empty() && bench.entity.files.is_empty(), "the file is empty now");
+}
+
+#[test]
+fn a_file_of_no_known_path_is_remembered_once() {
+    let mut bench = bench();
+    let long = long("zebra ", 3);
+    for path in [None, Some("")] {
+        let first = index(&mut bench, text(path, &long));
+        bench.restart();
+        assert_eq!(index(&mut bench, text(path, &long)), first);
+        assert_eq!(bench.entity.learnings.len(), 3);
+    }
+    let piece = contents(&bench, &[*bench.entity.learnings.keys().next().unwrap()]).remove(0);
+    let known = bench.run(Command::Remember(Box::new(text(None, &piece)))).unwrap();
+    assert!(matches!(known, Reply::Known(_)), "{known:?}");
+    // What a text says twice is one learning.
+    let section = format!("# Refrain\n{}\n", "so they say ".repeat(100));
+    let twice = index(&mut bench, text(None, &section.repeat(2)));
+    assert!(twice.len() == 2 && twice[0] == twice[1], "{twice:?}");
+}
+
+#[test]
+fn pieces_make_room_and_keep_those_of_them_that_are_known() {
+    let mut bench = bench();
+    let session = |content: &str| Remember { source: Source::SessionSummary, ..text(None, content) };
+    let [first, second, third] = index(&mut bench, session(&long("zebra ", 3)))[..] else { panic!("three") };
+    for id in 3..crate::limits::LEARNINGS as u128 {
+        bench.entity.know(Uuid::from_u128((1 << 100) | id), state::Head { content: None, passing: false });
+    }
+    let known = contents(&bench, &[first]).remove(0);
+    // The title above a piece is made into a heading, so the same piece is cut out of it.
+    let known = known.replacen("Part 0\n\n", "# Part 0\n", 1);
+    let again = index(&mut bench, session(&format!("{known}\n{}", long("gnu ", 2))));
+    assert_eq!(again[0], first);
+    assert!(contents(&bench, &[second, third]).is_empty());
+    assert_eq!((contents(&bench, &again).len(), bench.entity.learnings.len()), (3, crate::limits::LEARNINGS));
+}
+
+#[test]
+fn the_pieces_of_the_longest_text_are_written_at_once() {
+    let section = format!("## b\n{}\n", "x".repeat(50));
+    let mut longest = format!("# {}\n", "ä".repeat(290));
+    longest.push_str(&section.repeat((crate::limits::TEXT - longest.len()) / section.len()));
+    let mut bench = bench();
+    let written = bench.weight(&Command::Index(Box::new(text(Some("a.md"), &longest))));
+    assert!(2 * written < crate::limits::DECISION, "{written} bytes");
+}
+
 proptest! {
     #[test]
     fn documents_give_back_the_state(
-        steps in prop::collection::vec((0u8..10, 0u128..12, prop::sample::select(vec!["a", "b"]), 0u32..3), 1..80)
+        steps in prop::collection::vec((0u8..12, 0u128..12, prop::sample::select(vec!["a", "b"]), 0u32..3), 1..80)
     ) {
         let mut bench = bench();
-        for (what, id, path, index) in steps {
+        for (what, id, path, chunk) in steps {
             let memory = Uuid::from_u128(id);
             match what {
-                0..=3 => { remember(&mut bench, piece(id, path, index)); }
+                0..=3 => { remember(&mut bench, piece(id, path, chunk)); }
                 4 => { let _ = bench.run(Command::Remember(Box::new(learning(id)))); }
                 5 => { bench.run(Command::Forget { memory }).unwrap(); }
                 6 => { bench.run(Command::Touch { memory }).unwrap(); }
                 7 => embed(&mut bench, id, &model(path), vector()),
                 8 => { let _ = bench.run(Command::Remember(Box::new(Remember { content: path.into(), ..learning(id) }))); }
+                9 | 10 => {
+                    let path = Some(path).filter(|_| id % 3 > 0);
+                    let said = format!("\n{}", long(&format!("{} ", id % 5), chunk as usize));
+                    let memories = index(&mut bench, text(path, &said));
+                    prop_assert_eq!(contents(&bench, &memories).len(), chunk as usize);
+                }
                 _ => bench.restart(),
             }
             prop_assert_eq!(&bench.restored(), &bench.entity);

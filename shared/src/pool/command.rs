@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::creation::Create;
+use super::creation::{Asked, Create};
 use super::steering::Untold;
 use super::view::{MemberView, TaskView};
 use crate::code::Refusal;
@@ -23,7 +23,7 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     Join(Join),
-    /// Takes the member out for good; what it held goes back to the pool.
+    /// Takes the member out for good; what it held goes back to the pool, and a lead's news wait for the next one.
     Leave {
         agent: Uuid,
     },
@@ -224,6 +224,9 @@ pub struct Join {
     /// A runner starts and watches this agent.
     #[serde(default)]
     pub managed: bool,
+    /// The texts that it may have already, for who takes the lead's place: read by the pool's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub texts: Option<Box<Profile>>,
 }
 
 /// Changes to what a member says about itself. `None` keeps what there is.
@@ -338,6 +341,9 @@ pub enum Reply {
     /// Ask again with facts about these tasks.
     NeedFacts {
         tasks: Vec<Uuid>,
+        /// Goes with each of them.
+        #[serde(default)]
+        asked: Option<Asked>,
     },
     Polled {
         /// The task that the agent now works on.

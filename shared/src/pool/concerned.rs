@@ -44,8 +44,8 @@ impl Pool {
             Event::Created(created) => {
                 ids.extend([created.task].into_iter().chain(created.agent).chain(created.offered_to));
             }
-            Event::LeaseLost { to: Return::Lead { lead }, .. } => {
-                ids.insert(*lead);
+            Event::LeaseLost { to: Return::Lead { lead: agent }, .. } | Event::PassedOn { agent, .. } => {
+                ids.insert(*agent);
             }
             // The dependants of an ended task may be startable now.
             Event::Finished { task, .. } => {

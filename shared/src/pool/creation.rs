@@ -5,13 +5,17 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::state::{ForgeLink, Outcome, Source};
+use crate::fence::Epoch;
+use crate::time::Timestamp;
 
 /// A new task.
 ///
-/// The pool forgets ended tasks, yet a dependency or a parent may have ended long ago. It therefore keeps no
-/// list of the dead at all: it answers [`Reply::NeedFacts`](super::Reply::NeedFacts) with the ids that it does not hold, the service
-/// reads those from the read side (which shows every acknowledged write) and asks again with `facts`. A task
-/// that ends between the two is asked for in its turn, so no end can be missed, in constant memory.
+/// The pool forgets ended tasks, yet a dependency or a parent may have ended long ago. It therefore keeps no list of
+/// all the dead: it answers [`Reply::NeedFacts`](super::Reply::NeedFacts) with the ids that it does not hold, the service
+/// reads those from the read side (which shows every acknowledged write) and asks again with `facts`. A task that it
+/// held and that ends between the two is asked for in its turn. One that was even made in between is among the newest
+/// ends, which the pool does remember; where these do not reach back to its question, it asks once more. So no end can
+/// be missed, in constant memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Create {
     pub by: Option<Uuid>,
@@ -119,10 +123,21 @@ pub struct Fact {
     /// Who had it at its end.
     #[serde(default)]
     pub agent: Option<Uuid>,
+    /// When the pool asked for it. An end before that was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+}
+
+/// When a pool asked: after so many ends since its owner had it in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    pub epoch: Epoch,
+    pub since: Timestamp,
+    pub ends: u64,
 }
 
 impl Fact {
     pub fn unknown(task: Uuid) -> Self {
-        Self { task, outcome: None, agent: None }
+        Self { task, outcome: None, agent: None, asked: None }
     }
 }

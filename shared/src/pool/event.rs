@@ -7,7 +7,7 @@ use super::command::{Join, Profile};
 use super::creation::TaskSpec;
 use super::dependency::Dependency;
 use super::guard::Sketch;
-use super::state::{Outcome, Status};
+use super::state::{Outcome, Status, is_default};
 use crate::costs::Cost;
 use crate::id::InstanceId;
 use crate::time::Timestamp;
@@ -89,6 +89,12 @@ pub enum Event {
     },
     Unparked {
         task: Uuid,
+        at: Timestamp,
+    },
+    /// News that had waited in the backlog are for the agent that leads now.
+    PassedOn {
+        task: Uuid,
+        agent: Uuid,
         at: Timestamp,
     },
     Progressed {
@@ -222,6 +228,9 @@ pub struct Created {
     /// For the guard. It follows from the text, so the record of the event does without it.
     #[serde(skip)]
     pub sketch: Option<Sketch>,
+    /// It tells the lead of others' work.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub news: bool,
     pub at: Timestamp,
 }
 
@@ -266,6 +275,7 @@ impl Event {
             | Event::Released { task, .. }
             | Event::Parked { task, .. }
             | Event::Unparked { task, .. }
+            | Event::PassedOn { task, .. }
             | Event::Progressed { task, .. }
             | Event::Reported { task, .. }
             | Event::Finished { task, .. }
@@ -310,6 +320,7 @@ impl Event {
             | Event::Released { at, .. }
             | Event::Parked { at, .. }
             | Event::Unparked { at, .. }
+            | Event::PassedOn { at, .. }
             | Event::Progressed { at, .. }
             | Event::Reported { at, .. }
             | Event::Finished { at, .. }
@@ -330,7 +341,7 @@ impl Event {
             Event::Created(created) => (created.task, created.status),
             Event::Started { task, .. } => (*task, Status::InProgress),
             Event::Reviewed { task, .. } => (*task, Status::Reviewing),
-            Event::Accepted { task, .. } => (*task, Status::Pending),
+            Event::Accepted { task, .. } | Event::PassedOn { task, .. } => (*task, Status::Pending),
             Event::Paused { task, .. } => (*task, Status::Paused),
             Event::Parked { task, .. } => (*task, Status::Backlog),
             Event::Finished { task, outcome, .. } => (*task, outcome.status()),

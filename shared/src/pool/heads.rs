@@ -98,6 +98,9 @@ mod has {
     pub(super) const STALLED: u16 = 1 << 15;
 }
 
+/// Beside the status, whose numbers end long before: it is news for the lead.
+const IS_NEWS: u8 = 1 << 7;
+
 /// What a task belongs to outside of the swarm, in front of its name.
 const THREAD: u8 = 0;
 const ASKED: u8 = 1;
@@ -106,7 +109,8 @@ const NEWS: u8 = 3;
 
 fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     let mut writer = Writer { bytes: Vec::with_capacity(128), has: 0 };
-    writer.bytes.extend([0, 0, task.status as u8, task.priority]);
+    let status = task.status as u8 | if task.news { IS_NEWS } else { 0 };
+    writer.bytes.extend([0, 0, status, task.priority]);
     if !task.tags.is_empty() {
         writer.has |= has::TAGS;
         writer.number(task.tags.len() as u64);
@@ -161,7 +165,8 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
     let tags = (0..count).filter_map(|_| tags.tag(reader.number() as u32).cloned()).collect();
     let created = Timestamp(reader.number());
     let mut task = Task {
-        status: Status::ALL[status as usize],
+        status: Status::ALL[usize::from(status & !IS_NEWS)],
+        news: status & IS_NEWS != 0,
         priority,
         tags,
         created,
@@ -366,7 +371,7 @@ mod tests {
     prop_compose! {
         fn task()(
             (status, priority) in (0..10_usize, any::<u8>()),
-            (managed, reported, stalled) in (any::<bool>(), any::<bool>(), any::<bool>()),
+            (managed, reported, stalled, news) in any::<(bool, bool, bool, bool)>(),
             (creator, agent, offered_to, epic, schedule) in (id(), id(), id(), id(), id()),
             (attempt, generation, progress) in (any::<u32>(), any::<u32>(), any::<Option<u32>>()),
             (created, updated, until) in (time(), time(), prop::option::of(time())),
@@ -378,8 +383,8 @@ mod tests {
             let instance = instance.map(InstanceId);
             let tags = tags.iter().map(|tag| Tag::from(tag.as_str())).collect();
             Task {
-                status: Status::ALL[status], priority, managed, reported, stalled, creator, agent, offered_to, epic, schedule,
-                attempt, generation, progress, created, updated, until, instance, dependencies, tags,
+                status: Status::ALL[status], priority, managed, reported, stalled, news, creator, agent, offered_to,
+                epic, schedule, attempt, generation, progress, created, updated, until, instance, dependencies, tags,
                 thread, forge,
             }
         }

@@ -58,6 +58,8 @@ pub(super) struct Indexes {
     dependants: Groups<Uuid, Uuid>,
     /// Tasks of the pool of which it was said that nobody takes them.
     unclaimed: BTreeSet<Uuid>,
+    /// News that wait for somebody to lead.
+    parked: BTreeSet<Rank>,
     /// Tasks of a thread in Slack.
     threads: Groups<Thread, Uuid>,
     /// Tasks that have to do with an issue or a request at a forge.
@@ -119,6 +121,13 @@ impl Indexes {
         }
         if task.status == Status::Unassigned {
             self.change_pool(id, task, add);
+        }
+        if task.news && task.status == Status::Backlog {
+            let rank = Rank::of(id, task);
+            match add {
+                true => self.parked.insert(rank),
+                false => self.parked.remove(&rank),
+            };
         }
         if let Some(thread) = &task.thread {
             put(&mut self.threads, thread.clone(), id, add);
@@ -184,6 +193,11 @@ impl Indexes {
     /// Agents with tasks that can start, each with the next of them.
     pub(super) fn queued(&self) -> impl Iterator<Item = (Uuid, Uuid)> + '_ {
         self.queues.iter().filter_map(|(agent, queue)| Some((*agent, queue.first()?.id())))
+    }
+
+    /// News that wait for somebody to lead, the most urgent first.
+    pub(super) fn parked(&self) -> impl Iterator<Item = Uuid> + '_ {
+        self.parked.iter().map(Rank::id)
     }
 
     pub(super) fn offers_to(&self, agent: Uuid) -> impl Iterator<Item = Uuid> + '_ {

@@ -9,6 +9,7 @@ mod concerned;
 mod creation;
 mod decide;
 mod dependency;
+mod ends;
 mod event;
 mod guard;
 mod heads;
@@ -33,7 +34,7 @@ use crate::json::Json;
 use crate::time::Timestamp;
 
 pub use command::{About, Command, Finish, Join, Mailed, Profile, Progress, Reply, Survey};
-pub use creation::{Create, Fact, Rules, Target, TaskSpec};
+pub use creation::{Asked, Create, Fact, Rules, Target, TaskSpec};
 use guard::Sketch;
 use index::Indexes;
 
@@ -76,6 +77,10 @@ impl Entity for Pool {
         self.watch_all();
     }
 
+    fn loaded(&mut self, at: Timestamp) {
+        self.ends.begin(at);
+    }
+
     /// Young tasks, whose texts the duplicate guard compares with.
     fn recalls(&self, now: Timestamp) -> Vec<String> {
         self.recent.unread(now).map(apply::key).collect()
@@ -90,15 +95,22 @@ impl Entity for Pool {
         }
     }
 
-    /// Whoever ends a task is remembered with its words.
+    /// Whoever ends a task is remembered with its words, and who takes the lead's place has texts by which it works.
     fn consults(command: &Command) -> Option<String> {
-        let Command::Progress(report) = command else { return None };
-        (report.finish.is_some() && report.about.is_none()).then(|| apply::key(report.task))
+        match command {
+            Command::Progress(report) if report.finish.is_some() && report.about.is_none() => {
+                Some(apply::key(report.task))
+            }
+            Command::Join(join) if join.lead && join.texts.is_none() => Some(apply::profile_key(join.agent)),
+            _ => None,
+        }
     }
 
     fn consulted(command: &mut Command, body: &Json) {
-        if let Command::Progress(report) = command {
-            report.about = About::of_body(body);
+        match command {
+            Command::Progress(report) => report.about = About::of_body(body),
+            Command::Join(join) => join.texts = Some(Box::new(profile::stored(body))),
+            _ => {}
         }
     }
 
@@ -122,8 +134,11 @@ impl Entity for Pool {
         Some(apply::key(task.id))
     }
 
-    /// Facts, a task's words and what the epic gives are read anew at each try.
+    /// Facts, a task's words, a member's texts and what the epic gives are read anew at each try.
     fn asked(command: &Command) -> Option<Command> {
+        if let Command::Join(join) = command {
+            return join.texts.is_some().then(|| Command::Join(Join { texts: None, ..join.clone() }));
+        }
         if let Command::Describe { agent, profile, .. } = command {
             let (profile, before) = (profile.clone(), Box::default());
             return Some(Command::Describe { agent: *agent, profile, before });

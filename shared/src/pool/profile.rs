@@ -1,17 +1,23 @@
 //! The texts that a new member starts with, until it or its lead writes better ones.
 
-use super::command::Join;
+use super::command::{Join, Profile};
+use crate::json::{Fields, Json};
+
+const LEADS: &str = "You lead this swarm. Break goals into tasks, give each to the member that fits, answer what comes \
+     in from people, and judge results before you pass them on. Do not do a worker's task yourself when a worker is \
+     free.";
+const WORKS: &str = "You work in this swarm. Take one task at a time, report progress as you go, and end each task \
+     with its output or with the reason why it failed. Ask the lead when a task is unclear.";
+/// What a worker's texts say otherwise once it leads.
+const TURNS: [(&str, &str); 3] = [
+    (WORKS, LEADS),
+    ("- Position: worker\n- Role: worker\n", "- Position: lead\n- Role: lead\n"),
+    ("- Position: worker\n", "- Position: lead\n"),
+];
 
 /// The member's standing instructions (`claudeMd`).
 pub(super) fn claude_md(join: &Join) -> String {
-    let duty = if join.lead {
-        "You lead this swarm. Break goals into tasks, give each to the member that fits, answer what comes in \
-         from people, and judge results before you pass them on. Do not do a worker's task yourself when a \
-         worker is free."
-    } else {
-        "You work in this swarm. Take one task at a time, report progress as you go, and end each task with \
-         its output or with the reason why it failed. Ask the lead when a task is unclear."
-    };
+    let duty = if join.lead { LEADS } else { WORKS };
     format!(
         "# {name}\n\n{about}{duty}\n\n## Work\n\n- Get work with `poll-task`; look at the pool with `get-tasks`.\n\
          - Report with `store-progress`; a task without a report is taken for lost.\n\
@@ -41,6 +47,27 @@ pub(super) fn identity_md(join: &Join) -> String {
         "# Who {name} is\n\n- Name: {name}\n- Position: {position}\n- Role: {role}\n- Capabilities: {capabilities}\n",
         name = join.name,
     )
+}
+
+/// The texts that say whether a member leads, as they are stored.
+pub(super) fn stored(body: &Json) -> Profile {
+    let body = Fields::of(body);
+    Profile { claude_md: body.read("claudeMd"), identity_md: body.read("identityMd"), ..Profile::default() }
+}
+
+/// What changes in a worker's texts when it comes to lead: the sentences that it has started with. All that it has
+/// written itself stays.
+pub(super) fn of_new_lead(texts: &Profile) -> Profile {
+    let turned = |text: &Option<String>| {
+        let turn = |text: String, (works, leads): (&str, &str)| text.replacen(works, leads, 1);
+        let new = TURNS.into_iter().fold(text.clone()?, turn);
+        (text.as_ref() != Some(&new)).then_some(new)
+    };
+    Profile {
+        claude_md: turned(&texts.claude_md),
+        identity_md: turned(&texts.identity_md),
+        ..Profile::default()
+    }
 }
 
 fn about(join: &Join) -> String {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::dependency::Dependency;
+use super::ends::Ends;
 use super::guard::{Recent, Sketch};
 use super::heads::Heads;
 use super::idle::Idle;
@@ -170,6 +171,9 @@ pub struct Task {
     /// Nobody reported on it for long since it started: the lead was told, and whoever comes to lead is, too.
     #[serde(rename = "z", default, skip_serializing_if = "is_default")]
     pub stalled: bool,
+    /// It tells the lead of others' work: for whoever leads, and in the backlog while nobody does.
+    #[serde(rename = "f", default, skip_serializing_if = "is_default")]
+    pub news: bool,
     /// The thread in Slack that it came from, where people are told of it.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<Thread>,
@@ -334,6 +338,8 @@ pub struct Pool {
     pub(super) recent: Recent,
     /// Who waits for work. Memory, as signs of life are.
     pub(super) standing: Standing,
+    /// How what ended lately did. Memory as well: whoever serves the pool next begins anew.
+    pub(super) ends: Ends,
 }
 
 /// Equal in everything that is committed. Names, the lead and the indexes follow from members and tasks.
@@ -364,6 +370,7 @@ impl Pool {
             steering: Steering::default(),
             recent: Recent::default(),
             standing: Standing::default(),
+            ends: Ends::default(),
         }
     }
 

@@ -1,8 +1,8 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 
 const ANN: Uuid = Uuid::from_u128(1);
 

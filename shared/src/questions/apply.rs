@@ -51,7 +51,10 @@ impl Entity for Questions {
                 by.caller.lead = false;
                 by.name.clear();
             }
-            Command::Withdraw { .. } | Command::WithdrawAll { .. } | Command::Tick => return None,
+            Command::Withdraw { .. }
+            | Command::WithdrawAll { .. }
+            | Command::TellLead { .. }
+            | Command::Tick => return None,
         }
         Some(asked)
     }

@@ -35,6 +35,10 @@ pub enum Command {
     WithdrawAll {
         agent: Uuid,
     },
+    /// From the pool: this agent has come to lead. It is told of the questions that wait for an answer.
+    TellLead {
+        lead: Uuid,
+    },
     /// Ends the questions whose time is over, and forgets what is too old.
     Tick,
 }

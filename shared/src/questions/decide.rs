@@ -20,6 +20,9 @@ use crate::limits::{
 };
 use crate::wire;
 
+/// So many of the questions that wait a new lead is told by their ids.
+const NAMED: usize = 10;
+
 pub(super) fn decide(
     state: &Questions,
     command: &Command,
@@ -56,6 +59,10 @@ pub(super) fn decide(
             Ok(state.settle(Event::Withdrawn { question: *question, at: ctx.now }))
         }
         Command::WithdrawAll { agent } => Ok(state.withdraw_all(*agent, ctx)),
+        Command::TellLead { lead } => {
+            let told = state.word_to_a_new_lead(*lead);
+            Ok(Decision::reply(Reply::Done).effects(told.into_iter().collect()))
+        }
         Command::Tick => Ok(state.tick(ctx)),
     }
 }
@@ -103,16 +110,41 @@ impl Questions {
             content = content.chars().take(room - 1).chain(['…']).collect();
         }
         content.push_str(&how);
+        Some(self.post_to(lead, Some(Author { id: ask.agent, name: ask.name.clone() }), content))
+    }
+
+    /// It has heard of none of those that wait, however long ago they were asked.
+    fn word_to_a_new_lead(&self, lead: Uuid) -> Option<Effect> {
+        let is_for_it = |id: &Uuid| self.open.get(id).is_some_and(|open| open.agent != lead);
+        let waiting: Vec<Uuid> = self.ends.iter().map(|(_, id)| *id).filter(is_for_it).collect();
+        if waiting.is_empty() {
+            return None;
+        }
+        let named = waiting.iter().take(NAMED).map(Uuid::to_string).collect::<Vec<_>>().join(", ");
+        let more = match waiting.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let content = format!(
+            "Questions that wait for an answer: {}, those with the least time first: {named}{more}.\n\nlist_questions \
+             shows them, answer_question answers one.",
+            waiting.len()
+        );
+        Some(self.post_to(lead, None, content))
+    }
+
+    fn post_to(&self, lead: Uuid, author: Option<Author>, content: String) -> Effect {
         let post = Post {
-            author: Some(Author { id: ask.agent, name: ask.name.clone() }),
+            author,
             channel: None,
             content,
             reply_to: None,
             mentions: vec![lead],
+            strangers: Vec::new(),
             assignees: Vec::new(),
         };
         let key = EntityKey::of(Kind::Channels, &self.swarm);
-        Some(Effect::entity::<Channels>(key, &channels::Command::Post(Box::new(post))))
+        Effect::entity::<Channels>(key, &channels::Command::Post(Box::new(post)))
     }
 
     /// A question that this caller may answer now.

@@ -8,9 +8,9 @@ use super::*;
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, Entity};
-use crate::harness::Bench;
 use crate::id::{EntityKey, InstanceId, Kind, Name};
 use crate::limits::{QUESTION_EXPIRY, QUESTION_KEEP, QUESTIONS_KEPT, QUESTIONS_OPEN_AGENT};
+use crate::testbed::Bench;
 
 const LEAD: u128 = 9;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -174,6 +174,39 @@ fn the_lead_is_told_of_a_question_with_its_id() {
     ask(&mut bench, Ask { lead: None, ..colour(1) }).unwrap();
     asked(&mut bench, LEAD);
     assert_eq!(bench.effects.len(), 1, "there is nobody to tell");
+}
+
+#[test]
+fn a_new_lead_is_told_in_one_message_of_the_questions_that_wait() {
+    let mut bench = bench();
+    let alone = Ask { lead: None, ..colour(1) };
+    let later = id(&ask(&mut bench, alone.clone()).unwrap());
+    let soon = id(&ask(&mut bench, Ask { open_for: Some(DAY), ..alone.clone() }).unwrap());
+    let own = id(&ask(&mut bench, Ask { agent: agent(LEAD), ..alone.clone() }).unwrap());
+    let over = id(&ask(&mut bench, alone.clone()).unwrap());
+    answer(&mut bench, over, operator(), "red").unwrap();
+    bench.run(Command::TellLead { lead: agent(LEAD) }).unwrap();
+    let [Effect::Entity { key, command }] = bench.effects.as_slice() else { panic!("{:?}", bench.effects) };
+    let post = &command.value()["post"];
+    let content = post["content"].as_str().unwrap();
+    assert_eq!((key.kind, &post["mentions"]), (Kind::Channels, &json!([agent(LEAD)])));
+    let all = format!(" 2, those with the least time first: {soon}, {later}.");
+    assert!(content.contains(&all) && !content.contains(&own.to_string()), "{content}");
+    for number in 0..10 {
+        ask(&mut bench, Ask { agent: agent(100 + number), ..alone.clone() }).unwrap();
+    }
+    bench.run(Command::TellLead { lead: agent(LEAD) }).unwrap();
+    let Some(Effect::Entity { command, .. }) = bench.effects.last() else { panic!("{:?}", bench.effects) };
+    let content = command.value()["post"]["content"].as_str().unwrap().to_owned();
+    assert!(content.contains(" 12, ") && content.contains(" and 2 more."), "{content}");
+}
+
+#[test]
+fn a_new_lead_is_told_of_nothing_where_only_its_own_questions_wait() {
+    let mut bench = bench();
+    ask(&mut bench, Ask { agent: agent(LEAD), lead: None, ..colour(1) }).unwrap();
+    bench.run(Command::TellLead { lead: agent(LEAD) }).unwrap();
+    assert!(bench.effects.is_empty(), "{:?}", bench.effects);
 }
 
 #[test]

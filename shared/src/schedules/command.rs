@@ -42,6 +42,9 @@ pub enum Command {
         /// Those alone that have a next run, the soonest first.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         soonest: bool,
+        /// In the order of names: those alone that come behind this one.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        after: String,
     },
     /// The definition of an agent says when it runs, or that it runs at no certain times.
     Follow {

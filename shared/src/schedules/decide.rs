@@ -1,5 +1,6 @@
 //! The rules of schedules.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -58,8 +59,8 @@ pub(super) fn decide(
             state.update(&update, ctx)
         }
         Command::RunNow { which, by } => state.run_now(which, *by, ctx),
-        Command::List { enabled, name, one_time, hide_completed, soonest } => {
-            Ok(state.list(*enabled, name.as_deref(), *one_time, *hide_completed, *soonest))
+        Command::List { enabled, name, one_time, hide_completed, soonest, after } => {
+            Ok(state.list(*enabled, name.as_deref(), *one_time, *hide_completed, *soonest, after))
         }
         Command::Follow { agent, cron, zone } => state.follow(agent, cron.as_deref(), zone, ctx),
         Command::RunFailed { schedule, message, by_hand } => {
@@ -208,6 +209,7 @@ impl Schedules {
         one_time: Option<bool>,
         hide_completed: bool,
         soonest: bool,
+        after: &str,
     ) -> Decision<Self> {
         let wanted = |schedule: &&Schedule| {
             enabled.is_none_or(|enabled| enabled == schedule.enabled)
@@ -216,7 +218,8 @@ impl Schedules {
                 && !(hide_completed && schedule.is_done())
         };
         let by_time = self.wakes.iter().map(|(_, id)| id).filter(|_| soonest);
-        let by_name = self.ids.values().filter(|_| !soonest);
+        let behind = self.ids.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let by_name = behind.map(|(_, id)| id).filter(|_| !soonest);
         let mut found = by_time.chain(by_name).filter_map(|id| self.schedules.get(id)).filter(wanted);
         let schedules = found.by_ref().take(LISTED).map(Schedule::view).collect();
         Decision::reply(Reply::List { schedules, left_out: found.count() })

@@ -12,9 +12,9 @@ use super::*;
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, Entity};
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::pool::{self, Pool};
+use crate::testbed::Bench;
 use crate::time::Timestamp;
 use crate::which::Which;
 
@@ -164,6 +164,7 @@ fn a_one_time_schedule_is_consumed() {
         one_time: None,
         hide_completed,
         soonest: false,
+        after: String::new(),
     };
     assert_eq!(bench.run(list(true)).unwrap(), Reply::List { schedules: vec![], left_out: 0 });
     assert!(matches!(bench.run(list(false)).unwrap(), Reply::List { schedules, .. } if schedules.len() == 1));

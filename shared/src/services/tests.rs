@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::{Code, Refusal};
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 use crate::which::Which;
 
 fn bench() -> Bench<Services> {

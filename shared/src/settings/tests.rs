@@ -5,8 +5,8 @@ use uuid::Uuid;
 use super::*;
 use crate::caller::Caller;
 use crate::code::{Code, Refusal};
-use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::testbed::Bench;
 
 const LEAD: Caller = Caller { agent: Some(Uuid::from_u128(1)), lead: true };
 

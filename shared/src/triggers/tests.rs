@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::*;
 use crate::code::Code;
 use crate::entity::Effect;
-use crate::harness::Bench;
 use crate::id::{InstanceId, Name};
+use crate::testbed::Bench;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use serde_json::Value;
 use skein_tests::coder::Coder;
 use skein_tests::first_request::{Setting, turn};
-use skein_tests::model;
+use skein_tests::language_model;
 use skein_tests::up::{Folder, Up};
 
 use super::Bench;
@@ -101,7 +101,7 @@ impl Cost {
     }
 
     fn in_request(request: &Value) -> Self {
-        let tools = model::tools(request);
+        let tools = language_model::tools(request);
         let text = request.to_string();
         Self {
             tools: tools.len(),

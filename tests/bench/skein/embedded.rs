@@ -81,6 +81,7 @@ impl Kernel {
             description: None,
             max_tasks: None,
             managed: false,
+            texts: None,
         };
         agent.pool(pool::Command::Join(join)).await?;
         Ok(agent)

@@ -173,6 +173,7 @@ fn join(agent: Uuid, name: &str) -> pool::Command {
         description: None,
         max_tasks: Some(CAPACITY),
         managed: false,
+        texts: None,
     })
 }
 

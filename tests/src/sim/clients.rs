@@ -166,8 +166,8 @@ impl Client {
         Self { role: Role::Starter { agent, defined: false, left: RUNS, last: None, moods }, rng }
     }
 
-    pub fn runner(number: usize, guests: Option<Guests>, rng: Rng) -> Self {
-        Self { role: Role::Runner(Runner::new(number, guests)), rng }
+    pub fn runner(runner: Runner, rng: Rng) -> Self {
+        Self { role: Role::Runner(runner), rng }
     }
 
     pub fn guests(guests: Guests, rng: Rng) -> Self {
@@ -411,6 +411,7 @@ fn join(agent: Uuid) -> Next {
         description: None,
         max_tasks: Some(2),
         managed: true,
+        texts: None,
     };
     ask(tasks(), &pool::Command::Join(join), Call::Join)
 }

@@ -109,6 +109,7 @@ impl<E: Entity> Read<E> {
             entity.restore(document).expect("what was written can be read");
         }
         entity.restored();
+        entity.loaded(now);
         for document in entity.recalls(now) {
             if let Some(found) = state.document(key, &document)
                 && let Value::Object(body) = found.body

@@ -18,6 +18,10 @@ use super::world::AGENTS;
 
 /// What a runner says of an instance that is to have begun there.
 pub const UNKNOWN: &str = "its runner knows nothing of it";
+/// What it says of one that it cannot start again after a long sleep.
+pub const NOT_AGAIN: &str = "the program is gone";
+/// The signal that is reported of what is ended in its sleep.
+const TERM: i32 = 15;
 
 /// An instance in the ledger.
 struct Held {
@@ -56,6 +60,8 @@ pub struct Runner {
     said: BTreeSet<String>,
     /// Its runs that wait, if any do.
     guests: Option<Guests>,
+    /// Says which of those that slept for long it can start again.
+    restarts: Rng,
 }
 
 impl State {
@@ -78,7 +84,7 @@ pub fn group() -> EntityKey {
 }
 
 impl Runner {
-    pub fn new(number: usize, guests: Option<Guests>) -> Self {
+    pub fn new(number: usize, guests: Option<Guests>, restarts: Rng) -> Self {
         Self {
             name: format!("runner-{number}"),
             connected: None,
@@ -88,6 +94,7 @@ impl Runner {
             named: BTreeMap::new(),
             said: BTreeSet::new(),
             guests,
+            restarts,
         }
     }
 
@@ -160,9 +167,11 @@ impl Runner {
                 _ => self.turn(instance, token, State::Spilled, Report::Spilled),
             },
             (RunnerCommand::Restore { .. }, Some(held)) if token >= held.token => {
-                self.turn(instance.clone(), token, State::Running, Report::Restored { pid: Some(2) });
-                if let Some(guests) = &self.guests {
-                    guests.go_on(&instance);
+                let sleeps = held.state == State::Spilled;
+                if sleeps && self.restarts.u8(0..4) == 0 {
+                    self.is_not_started_again(instance, token);
+                } else {
+                    self.is_started_again(instance, token);
                 }
             }
             // The word of a former owner.
@@ -179,6 +188,23 @@ impl Runner {
             guests.freeze(&instance, held.state != State::Running);
         }
         self.reports.push_back((instance, token, report));
+    }
+
+    fn is_started_again(&mut self, instance: String, token: Token) {
+        self.turn(instance.clone(), token, State::Running, Report::Restored { pid: Some(2) });
+        if let Some(guests) = &self.guests {
+            guests.go_on(&instance);
+        }
+    }
+
+    fn is_not_started_again(&mut self, instance: String, token: Token) {
+        let Some(held) = self.ledger.get_mut(&instance) else { return };
+        let end = Report::StartFailed { reason: NOT_AGAIN.to_owned(), usage: None };
+        (held.token, held.state) = (token, State::Ended(end.clone()));
+        if let Some(guests) = &self.guests {
+            guests.leave(&instance);
+        }
+        self.reports.push_back((instance, token, end));
     }
 
     fn is_not_here(&mut self, source: &EntityKey, instance: String, token: Token, end: Report) {
@@ -243,7 +269,12 @@ impl Runner {
         if let Some(guests) = &self.guests {
             guests.leave(instance);
         }
-        let report = Report::Exited { code: Some(code), signal: None, reason: None, usage: None };
+        // What sleeps has no process that could end with a status.
+        let (code, signal) = match held.state {
+            State::Spilled => (None, Some(TERM)),
+            _ => (Some(code), None),
+        };
+        let report = Report::Exited { code, signal, reason: None, usage: None };
         held.state = State::Ended(report.clone());
         self.reports.push_back((instance.to_owned(), held.token, report));
     }

@@ -1,4 +1,4 @@
-//! What sessions cost, as the seed's runner tells it and its dashboards read it.
+//! What sessions cost, as Agent Swarm's runner tells it and its dashboards read it.
 
 use skein_shared::pool::Finish;
 

@@ -51,3 +51,34 @@ async fn a_list_of_tasks_goes_on_behind_the_first_thousand() {
     let found = bed.is(200, "GET", "/api/tasks?search=task%20100&limit=2", None, Value::Null).await;
     assert_eq!((&found["total"], found["tasks"].as_array().unwrap().len()), (&json!(4), 2));
 }
+
+#[tokio::test]
+async fn the_sessions_of_an_agent_are_listed_however_many_others_have() {
+    let bed = Bed::swarm().await;
+    let rare = bed.task(json!({ "task": "what can wait", "agentId": WORKER, "priority": 1 })).await;
+    assert_eq!(bed.poll(WORKER).await["taskId"], json!(rare));
+    for number in 1..=5 {
+        let other = Uuid::from_u128(number);
+        let joining = json!({ "name": format!("other-{number}"), "maxTasks": 20 });
+        bed.is(201, "POST", "/api/agents", Some(other), joining).await;
+        for of_twenty in 1..=20 {
+            let text = format!("task {of_twenty} of {number}");
+            let task = bed.task(json!({ "task": text, "agentId": other })).await;
+            assert_eq!(bed.poll(other).await["taskId"], json!(task));
+            // Until it tells of a session it is given the same again.
+            let session = json!({ "agentId": other, "taskId": task, "triggerType": "task_assigned" });
+            bed.is(201, "POST", "/api/active-sessions", Some(other), session).await;
+        }
+    }
+    let sessions = async |query: &str| {
+        let path = format!("/api/active-sessions{query}");
+        let mut answer = bed.is(200, "GET", &path, None, Value::Null).await;
+        let Value::Array(sessions) = answer["sessions"].take() else { panic!("{answer}") };
+        sessions
+    };
+    let own = sessions(&format!("?agentId={WORKER}")).await;
+    let named: Vec<_> = own.iter().map(|session| (&session["taskId"], &session["agentId"])).collect();
+    assert_eq!(named, [(&json!(rare), &json!(WORKER))]);
+    let all = sessions("").await;
+    assert!(all.len() == 100 && all.iter().all(|session| session["taskId"] != rare), "{all:?}");
+}

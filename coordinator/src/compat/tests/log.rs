@@ -1,6 +1,10 @@
 //! What happens in the swarm, as its log and its numbers tell it.
 
+use skein_shared::which::Which;
+
 use super::*;
+use crate::auth::{Principal, Role};
+use crate::service::swarm::Introduction;
 
 #[tokio::test]
 async fn the_log_the_numbers_and_what_is_under_way_tell_of_the_same_swarm() {
@@ -62,4 +66,20 @@ async fn the_log_of_the_swarm_has_what_is_news_and_who_did_it() {
     assert_eq!(told, news, "{found}");
     let details = bed.is(200, "GET", &format!("/api/tasks/{task}"), None, Value::Null).await;
     assert_eq!(details["logs"].as_array().unwrap().len(), 3, "its own log leaves nothing out: {details}");
+}
+
+#[tokio::test]
+async fn the_log_of_the_swarm_tells_who_has_come_to_lead() {
+    let bed = Bed::swarm().await;
+    let boss = Principal::named("boss", Role::Operator);
+    bed.service.remove_member(&boss, Uuid::now_v7(), &Which::Id(LEAD)).await.unwrap();
+    let name = "worker-22222222";
+    let worker = Principal { agent: WORKER, ..Principal::named(name, Role::Lead) };
+    let introduction = Introduction { name: name.to_owned(), lead: true, ..Introduction::default() };
+    bed.service.join(&worker, Uuid::now_v7(), introduction).await.unwrap();
+    let found = bed.is(200, "GET", "/api/logs", None, Value::Null).await;
+    let told = |entry: &Value| ["eventType", "agentId", "newValue"].map(|field| entry[field].clone());
+    let told: Vec<_> = found["logs"].as_array().unwrap().iter().take(2).map(told).collect();
+    let leads = [json!("agent_joined"), json!(WORKER), json!("lead")];
+    assert_eq!(told, [leads, [json!("agent_left"), json!(LEAD), Value::Null]], "{found}");
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skein_shared::Refusal;
 
 use super::super::Console;
-use super::{Look, names, rows};
+use super::{Look, PAGE, names, rows, rows_behind};
 use crate::auth::{Principal, Right, policy};
 use crate::service::views::Wanted;
 
@@ -30,11 +30,15 @@ pub(super) async fn messages(console: &Console, who: &Principal, look: &Look) ->
 /// Webhooks as they were taken in, and what was to run and was given up.
 pub(super) async fn deliveries(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
-    let letters = Wanted { view: "dead-letters", limit: Some(super::PAGE), ..Wanted::default() };
-    let ((webhooks, pager), letters) =
-        tokio::try_join!(rows(service, who, "webhooks", None, look), service.rows(who, letters))?;
+    let agent = look.query.get("agent");
+    let only = agent.map(|agent| ("agent", agent));
+    let letters = Wanted { view: "dead-letters", only, limit: Some(PAGE), ..Wanted::default() };
+    let ((webhooks, pager), (letters, letters_pager)) = tokio::try_join!(
+        rows(service, who, "webhooks", None, look),
+        rows_behind(service, who, letters, look, "letters_after"),
+    )?;
     Ok(json!({
-        "webhooks": webhooks.rows, "letters": letters.rows, "pager": pager,
-        "rebuilding": webhooks.rebuilding || letters.rebuilding,
+        "webhooks": webhooks.rows, "letters": letters.rows, "agent": agent, "pager": pager,
+        "letters_pager": letters_pager, "rebuilding": webhooks.rebuilding || letters.rebuilding,
     }))
 }

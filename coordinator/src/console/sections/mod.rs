@@ -19,8 +19,8 @@ use skein_shared::Refusal;
 use skein_shared::id::Kind;
 
 use super::Console;
-use super::asked::Fields;
 use super::door::Visitor;
+use super::fields::Fields;
 use crate::auth::Principal;
 use crate::service::Service;
 use crate::service::views::{Rows, Wanted};
@@ -187,11 +187,29 @@ async fn rows(
     only: Option<(&str, &str)>,
     look: &Look,
 ) -> Result<(Rows, Value), Refusal> {
-    let after = look.query.get("after").unwrap_or_default();
-    let rows = service.rows(who, Wanted { view, only, after, limit: Some(PAGE) }).await?;
-    let more = if rows.next.is_empty() { Value::Null } else { json!(look.query.with("after", &rows.next)) };
-    let newest = look.query.get("after").map(|_| look.query.with("after", ""));
-    Ok((rows, json!({ "more": more, "newest": newest })))
+    let wanted = Wanted { view, only, limit: Some(PAGE), ..Wanted::default() };
+    rows_behind(service, who, wanted, look, "after").await
+}
+
+/// The same of a list that has a length of its own, or a cursor: of two on one page each is turned by itself.
+async fn rows_behind(
+    service: &Service,
+    who: &Principal,
+    wanted: Wanted<'_>,
+    look: &Look,
+    cursor: &str,
+) -> Result<(Rows, Value), Refusal> {
+    let after = look.query.get(cursor).unwrap_or_default();
+    let rows = service.rows(who, Wanted { after, ..wanted }).await?;
+    let pager = pager(look, cursor, &rows.next);
+    Ok((rows, pager))
+}
+
+/// The links to the next page of a list and to its beginning, where there is more.
+fn pager(look: &Look, cursor: &str, next: &str) -> Value {
+    let more = (!next.is_empty()).then(|| look.query.with(cursor, next));
+    let newest = look.query.get(cursor).map(|_| look.query.with(cursor, ""));
+    json!({ "more": more, "newest": newest })
 }
 
 /// The members' names by their ids, which is how tasks name them.

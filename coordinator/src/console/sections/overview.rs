@@ -10,8 +10,9 @@ use skein_shared::pool::Status;
 use skein_shared::time::Timestamp;
 
 use super::super::{Console, chart};
-use super::{Look, at_work};
+use super::{Look, PAGE, at_work};
 use crate::auth::{Principal, Right, policy};
+use crate::service::instances::{MOST, Runs};
 use crate::service::lists::warning;
 use crate::service::schedules::Wanted as Schedules;
 use crate::service::views::Wanted;
@@ -52,7 +53,7 @@ pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Re
     due.truncate(SOME / 2);
     let names: BTreeMap<&str, &Value> =
         members.iter().filter_map(|member| Some((member["id"].as_str()?, &member["name"]))).collect();
-    let waiting = if waits.next.is_empty() { json!(waits.rows.len()) } else { json!(format!("{SOME}+")) };
+    let waiting = counted(waits.rows.len(), !waits.next.is_empty());
     let (runs, troubles) = Box::pin(operators_part(console, who)).await?;
     Ok(json!({
         "counts": counts, "open": open(&counts), "members": members, "online": online, "all_members": all,
@@ -67,24 +68,25 @@ async fn operators_part(console: &Console, who: &Principal) -> Result<(Value, Ve
     if policy::require(who, Right::Administer).is_err() {
         return Ok((Value::Null, Vec::new()));
     }
-    let list = |view, only| service.rows(who, Wanted { view, only, after: "", limit: Some(super::PAGE) });
+    let list = |view, limit| service.rows(who, Wanted { view, limit: Some(limit), ..Wanted::default() });
     let (runs, letters, questions, node) = tokio::try_join!(
-        list("runs", None),
-        list("dead-letters", None),
-        list("questions", None),
+        service.instances(who, Runs { agent: None, live: true, limit: MOST }),
+        // Those that were replayed stand among those that wait for it.
+        list("dead-letters", MOST),
+        list("questions", PAGE),
         service.node(who)
     )?;
-    let live = runs.rows.iter().filter(|run| run["endedAt"].is_null()).count();
+    let live = counted(runs.rows.len(), runs.rows.len() >= MOST);
     let mut troubles = Vec::new();
     if let count @ 1.. = questions.rows.len() {
-        let more = if questions.next.is_empty() { "" } else { "+" };
         let wait = if count == 1 { "question waits" } else { "questions wait" };
-        let text = format!("{count}{more} {wait} for an answer");
+        let text = format!("{} {wait} for an answer", counted(count, !questions.next.is_empty()));
         troubles.push(json!({ "text": text, "page": "questions" }));
     }
-    let letters = letters.rows.iter().filter(|letter| letter["replayable"] == true).count();
-    if letters > 0 {
-        troubles.push(json!({ "text": format!("{letters} runs were given up"), "page": "deliveries" }));
+    if let count @ 1.. = letters.rows.iter().filter(|letter| letter["replayable"] == true).count() {
+        let runs = if count == 1 { "run was" } else { "runs were" };
+        let text = format!("{} {runs} given up", counted(count, !letters.next.is_empty()));
+        troubles.push(json!({ "text": text, "page": "deliveries" }));
     }
     if let Some(effects) = node["effectsGivenUp"].as_u64().filter(|effects| *effects > 0) {
         troubles
@@ -93,6 +95,11 @@ async fn operators_part(console: &Console, who: &Principal) -> Result<(Value, Ve
     let alarms = node["alarms"].as_array().into_iter().flatten();
     troubles.extend(alarms.map(|alarm| json!({ "text": alarm["problem"], "page": "cluster" })));
     Ok((json!(live), troubles))
+}
+
+/// A number, which is the least of what there may be where a list has been cut.
+fn counted(count: usize, is_cut: bool) -> String {
+    format!("{count}{}", if is_cut { "+" } else { "" })
 }
 
 /// Tasks that are not over.
@@ -152,6 +159,11 @@ fn firings(schedule: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_counted_to_its_end_is_said_to_be_more() {
+        assert_eq!([counted(MOST, true), counted(0, false)], ["1000+", "0"]);
+    }
 
     #[test]
     fn firings_follow_the_rule() {

@@ -6,9 +6,9 @@ use skein_shared::{Code, Refusal};
 
 use super::super::live::LINES;
 use super::super::{Console, tree};
-use super::{Look, rows};
+use super::{Look, PAGE, rows, rows_behind};
 use crate::auth::Principal;
-use crate::service::views::Wanted;
+use crate::service::views::{Rows, Wanted};
 
 /// Calls that are put into trees.
 const CALLS: usize = 200;
@@ -24,7 +24,8 @@ pub(super) async fn list(console: &Console, who: &Principal, look: &Look) -> Res
 pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
     let (service, id) = (&console.service, look.subject());
     let list = |view, field| {
-        service.rows(who, Wanted { view, only: Some((field, id)), after: "", limit: Some(super::PAGE) })
+        // One more tells whether there are more.
+        service.rows(who, Wanted { view, only: Some((field, id)), after: "", limit: Some(PAGE + 1) })
     };
     let (run, made, served) = tokio::try_join!(
         list("runs", "instance"),
@@ -42,7 +43,13 @@ pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Resu
         Some(_) => Value::Null,
         None => log(console, &run).await,
     };
-    Ok(json!({ "title": id, "run": run, "made": made.rows, "served": served.rows, "log": log }))
+    let is_cut = |calls: &Rows| !calls.next.is_empty();
+    let more_calls = is_cut(&made) || is_cut(&served);
+    let latest = |calls: Rows| calls.rows.into_iter().take(PAGE).collect::<Vec<_>>();
+    Ok(json!({
+        "title": id, "run": run, "made": latest(made), "served": latest(served), "more_calls": more_calls,
+        "most": PAGE, "log": log,
+    }))
 }
 
 /// The last lines of a run, or why there are none.
@@ -57,13 +64,7 @@ async fn log(console: &Console, run: &Value) -> Value {
 }
 
 pub(super) async fn calls(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
-    let after = look.query.get("after").unwrap_or_default();
-    let found =
-        console.service.rows(who, Wanted { view: "calls", only: None, after, limit: Some(CALLS) }).await?;
-    let more = (!found.next.is_empty()).then(|| look.query.with("after", &found.next));
-    let newest = look.query.get("after").map(|_| look.query.with("after", ""));
-    Ok(json!({
-        "calls": tree::grow(found.rows), "pager": { "more": more, "newest": newest },
-        "rebuilding": found.rebuilding,
-    }))
+    let wanted = Wanted { view: "calls", limit: Some(CALLS), ..Wanted::default() };
+    let (found, pager) = rows_behind(&console.service, who, wanted, look, "after").await?;
+    Ok(json!({ "calls": tree::grow(found.rows), "pager": pager, "rebuilding": found.rebuilding }))
 }

@@ -9,12 +9,12 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::super::{Console, graph as picture};
-use super::{Look, names, rows};
+use super::{Look, PAGE, names, pager, rows};
 use crate::auth::Principal;
-use crate::service::Freshness;
-use crate::service::lists::warning;
+use crate::service::lists::{List, Tasks, warning};
 use crate::service::tasks::is_over;
 use crate::service::views::Wanted;
+use crate::service::{Freshness, Service};
 
 /// The columns of the board, each with the statuses that stand in it.
 const COLUMNS: [(&str, &[&str]); 6] = [
@@ -67,17 +67,11 @@ pub(super) async fn list(console: &Console, who: &Principal, look: &Look) -> Res
     let view = if matches!(only, Some(("status", _))) { "tasks-by-priority" } else { "tasks" };
     let ((counts, freshness), names) = tokio::try_join!(service.count_tasks(who, None), names(service, who))?;
     if let Some(text) = look.query.get("search") {
-        let wanted = crate::service::lists::Tasks {
-            status: look.query.get("status").map(str::to_owned),
-            search: Some(text.to_owned()),
-            heartbeat: true,
-            limit: super::PAGE,
-            ..Default::default()
-        };
-        let found = service.list_tasks(who, wanted).await?;
+        let (found, all) = Box::pin(search(service, who, look, text)).await?;
+        let pager = pager(look, "after", found.next.as_deref().unwrap_or_default());
         return Ok(json!({
             "tasks": found.rows, "names": names, "counts": counts, "statuses": Status::ALL, "search": text,
-            "status": look.query.get("status"), "pager": {},
+            "status": look.query.get("status"), "pager": pager, "all": all,
             "warning": warning(found.freshness.and(freshness)),
         }));
     }
@@ -86,6 +80,26 @@ pub(super) async fn list(console: &Console, who: &Principal, look: &Look) -> Res
         "tasks": found.rows, "names": names, "counts": counts, "statuses": Status::ALL, "pager": pager,
         "status": look.query.get("status"), "rebuilding": found.rebuilding, "warning": warning(freshness),
     }))
+}
+
+/// A page of the tasks with a text in them, and how many there are in all unless nobody can say that just now.
+async fn search(
+    service: &Service,
+    who: &Principal,
+    look: &Look,
+    text: &str,
+) -> Result<(List, Option<u64>), Refusal> {
+    let wanted = Tasks {
+        status: look.query.get("status").map(str::to_owned),
+        search: Some(text.to_owned()),
+        heartbeat: true,
+        limit: PAGE,
+        cursor: look.query.get("after").unwrap_or_default().to_owned(),
+        ..Tasks::default()
+    };
+    let count = Tasks { limit: 0, cursor: String::new(), ..wanted.clone() };
+    let (found, counted) = tokio::join!(service.list_tasks(who, wanted), service.tasks_from(who, count, 0));
+    Ok((found?, counted.ok().map(|(_, all)| all)))
 }
 
 pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {

@@ -4,6 +4,7 @@ use skein_shared::Code;
 
 use super::*;
 use crate::auth::token::Origin;
+use crate::entity::tests::poison;
 
 #[tokio::test]
 async fn nothing_but_the_login_is_shown_without_one() {
@@ -94,6 +95,27 @@ async fn whoever_logs_out_ends_the_session_and_not_the_token() {
     assert_eq!((left.status, left.header("location")), (303, "/login"));
     assert_eq!(bed.access.visitor(text).await.unwrap_err().code, Code::Unauthenticated);
     bed.access.identify(&token).await.unwrap();
+}
+
+/// Their session goes on: without its cookie they would take it for ended.
+#[tokio::test]
+async fn who_cannot_be_logged_out_is_told_so() {
+    let bed = Bed::new();
+    let session = bed.session(Role::Observer).await;
+    let form = format!("ticket={}", bed.ticket(&session).await);
+    // A node of the same cluster that cannot hear from the swarm's owner what was revoked.
+    let deaf = Bed::of(bed.keys.clone());
+    poison(&deaf.node, EntityKey::of(Kind::Access, &name("default"))).await;
+    let logout = |cookie: &str| {
+        Request::post("/logout").header("cookie", cookie).body(Body::from(form.clone())).unwrap()
+    };
+    let left = deaf.send(logout(&session)).await;
+    assert_eq!((left.status, left.header("set-cookie")), (503, ""), "{}", left.text);
+    assert!(left.text.contains("nobody can say yet which tokens"), "{}", left.text);
+    for ended in ["", "skein_session=nonsense"] {
+        let left = deaf.send(logout(ended)).await;
+        assert_eq!((left.status, left.header("location")), (303, "/login"), "{ended}");
+    }
 }
 
 /// What the exchange of tokens says to this one.
@@ -188,4 +210,23 @@ async fn forms_of_other_sites_and_sessions_do_nothing() {
     }
     let shown = bed.get(&format!("/console/default/tasks/{task}"), &operator).await;
     assert!(shown.text.contains("do/cancel-task"), "it is over");
+}
+
+#[tokio::test]
+async fn a_form_that_never_ends_or_is_too_long_is_refused() {
+    let bed = Bed::new();
+    let operator = bed.session(Role::Operator).await;
+    tokio::time::pause();
+    for path in ["/login", "/logout", "/console/default/do/cancel-task"] {
+        let endless = futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>();
+        let long = "x".repeat(64 * 1024 + 1);
+        for (body, status, said) in
+            [(Body::from_stream(endless), 408, "send it again"), (Body::from(long), 413, "send less")]
+        {
+            let request = Request::post(path).header("cookie", &operator).body(body).unwrap();
+            let answered = tokio::time::timeout(Duration::from_secs(60), bed.send(request)).await;
+            let answer = answered.expect(path);
+            assert!(answer.status == status && answer.text.contains(said), "{path}: {}", answer.text);
+        }
+    }
 }

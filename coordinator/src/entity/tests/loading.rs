@@ -50,6 +50,7 @@ async fn a_duplicate_is_known_after_a_restart() {
         description: None,
         max_tasks: None,
         managed: false,
+        texts: None,
     });
     node.entities.ask::<Pool>(&key, Request::once(Uuid::now_v7()), join).await.unwrap();
     let create = pool::Command::Create(Box::new(pool::Create {

@@ -111,6 +111,7 @@ pub(crate) fn member(agent: Uuid, lead: bool) -> pool::Command {
         description: None,
         max_tasks: None,
         managed: false,
+        texts: None,
     })
 }
 

@@ -12,7 +12,7 @@ use http_body::Frame;
 use rmcp::ErrorData;
 use rmcp::model::{JsonRpcError, RequestId};
 
-use super::listened;
+use super::streamed;
 
 /// So many streams of a session are remembered, the last ones.
 const REMEMBERED: usize = 32;
@@ -150,7 +150,7 @@ impl Noted {
     fn last(&mut self) -> Option<Bytes> {
         if let Some(Asked { id, tool }) = self.lacks.take() {
             self.stream = None;
-            return Some(listened::event(&JsonRpcError::new(Some(id), unanswered(tool))));
+            return Some(streamed::event(&JsonRpcError::new(Some(id), unanswered(tool))));
         }
         if let Some(number) = self.stream.take() {
             self.streams.change(number, |stream| stream.over = true);

@@ -14,7 +14,9 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use skein_shared::Refusal;
 
 use super::running;
-use super::{Caller, Facade, Gone, LIST_TTL_MS, Listed, client_of, is_session, left, listening, unfit, wire};
+use super::{
+    Caller, Facade, Gone, LIST_TTL_MS, Listed, client_of, is_session, left, subscriptions, unfit, wire,
+};
 use crate::mcp::instructions;
 use crate::mcp::offer::{Place, Written};
 use crate::mcp::result::Then;
@@ -252,13 +254,13 @@ impl ServerHandler for Facade {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        Some(listening::accepted(requested))
+        Some(subscriptions::accepted(requested))
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let listener = self.listener(subscription.request_context())?;
         tokio::select! {
-            ended = listening::listen(listener, &subscription) => ended,
+            ended = subscriptions::listen(listener, &subscription) => ended,
             () = self.shutdown.cancelled() => Ok(()),
         }
     }

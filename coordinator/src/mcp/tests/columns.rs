@@ -136,7 +136,7 @@ async fn every_list_says_the_same_in_either_form() {
         let table = face.facts(who, tool, with(json!({ "format": "columns" }))).await;
         let by_default = if is_own { &table } else { &objects };
         assert_eq!(usual[list.name], by_default[list.name], "{tool}");
-        assert!(is_own || usual.get("cursor").is_none(), "{tool} has more than the seed's");
+        assert!(is_own || usual.get("cursor").is_none(), "{tool} has more than Agent Swarm's");
         let wanted = rows(&objects[list.name]);
         assert!(
             !wanted.is_empty() && objects[list.name].is_array() && table[list.name].is_object(),
@@ -321,7 +321,34 @@ async fn pages_have_every_row_once_and_in_order() {
         }
     }
     let plain = face.facts(&lead, "get-tasks", json!({ "limit": 3 })).await;
-    assert!(plain.get("cursor").is_none() && plain["tasks"].is_array(), "as the seed has it");
+    assert!(plain.get("cursor").is_none() && plain["tasks"].is_array(), "as Agent Swarm has it");
+}
+
+/// Its pages have their own length, and each goes on behind the last name.
+#[tokio::test]
+async fn the_list_of_schedules_goes_on_behind_the_first_thousand() {
+    use skein_shared::schedules::Create;
+
+    let (face, lead, _) = swarm().await;
+    let who = crate::auth::Principal::named("lead", Role::Lead);
+    for number in 0..1001 {
+        let create = Create { interval_ms: Some(60_000), ..Create::new(format!("s{number:04}"), "sweep") };
+        face.service.create_schedule(&who, Uuid::now_v7(), create).await.unwrap();
+    }
+    let page = async |cursor: &Value| {
+        let wanted = json!({ "cursor": cursor, "fields": ["name"] });
+        face.facts(&lead, "list-schedules", wanted).await
+    };
+    let first = page(&json!("")).await;
+    assert_eq!((&first["count"], &first["schedules"][999]), (&json!(1000), &json!({ "name": "s0999" })));
+    let second = page(&first["cursor"]).await;
+    assert_eq!(second["schedules"], json!([{ "name": "s1000" }]));
+    assert!(second.get("cursor").is_none(), "{second}");
+    let plain = face.facts(&lead, "list-schedules", json!({})).await;
+    assert!(
+        plain.get("cursor").is_none() && plain["message"].as_str().unwrap().contains("1 more"),
+        "{plain}"
+    );
 }
 
 /// Tasks that come and go between two pages move no other into a page twice or out of all of them.

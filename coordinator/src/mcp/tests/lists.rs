@@ -62,7 +62,7 @@ async fn every_argument_that_is_listed_is_described() {
     }
 }
 
-/// As the seed sends them (spec: Agent Swarm 1.3); a hint that is not listed is absent.
+/// As Agent Swarm sends them (spec: Agent Swarm 1.3); a hint that is not listed is absent.
 #[tokio::test]
 async fn the_annotations_are_those_of_the_seed() {
     let groups: [(&str, &str); 6] = [

@@ -1,6 +1,7 @@
 //! Mail: whose an inbox is, and what becomes of a letter.
 
 use skein_shared::mail::{Command, Ids, Letter, Mail};
+use skein_shared::pool::{self, Pool};
 
 use super::*;
 
@@ -41,6 +42,95 @@ async fn letter(face: &Face, lead: &Agent, thread: &str, text: &str) -> Value {
     let wait = json!({ "for": ["messages"], "timeout_s": 40, "cursor": cursor, "format": "rows" });
     let woken = face.facts(lead, "wait", wait).await;
     json!({ "inboxMessageId": woken["changed"][0]["id"] })
+}
+
+/// What the lead is shown of its inbox, as soon as so many messages are open in it.
+async fn inbox_of(face: &Face, lead: &Agent, count: usize) -> Vec<Value> {
+    let look = async {
+        loop {
+            let found = face.facts(lead, "get-inbox-message", json!({})).await;
+            let shown = found["inboxMessages"].as_array().unwrap().clone();
+            if found["openInboxMessages"] == json!(count) && shown.len() == count.min(5) {
+                return shown;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), look).await.expect("the inbox has other messages")
+}
+
+fn answer(message: &Value, text: &str) -> Value {
+    json!({ "inboxMessageId": message["id"], "message": text })
+}
+
+#[tokio::test]
+async fn a_letter_can_be_ended_although_it_has_no_thread_in_slack() {
+    let (face, lead, worker) = swarm().await;
+    let message = letter(&face, &lead, "t1", "help").await;
+    let ended = answer(&json!({ "id": message["inboxMessageId"] }), "answered by mail");
+    let foreign = face.call(&worker, "slack-reply", ended.clone()).await;
+    assert_eq!(foreign["structuredContent"]["code"], "not_found", "{foreign}");
+    let said = face.facts(&lead, "slack-reply", ended.clone()).await["message"].clone();
+    assert!(said.as_str().unwrap().contains("nothing was sent"), "{said}");
+    let read = face.facts(&lead, "get-inbox-message", message).await["inboxMessage"].clone();
+    assert_eq!((&read["status"], &read["responseText"]), (&json!("responded"), &json!("answered by mail")));
+    assert!(inbox_of(&face, &lead, 0).await.is_empty());
+    let again = face.call(&lead, "slack-reply", ended).await;
+    assert_eq!(again["structuredContent"]["code"], "not_found", "{again}");
+}
+
+#[tokio::test]
+async fn a_fresh_session_of_the_lead_finds_what_came_before_it() {
+    let (face, lead, _) = swarm().await;
+    let joins = json!({ "name": "Lead", "lead": true });
+    let nothing = face.facts(&lead, "join-swarm", joins.clone()).await;
+    assert_eq!(nothing.get("openInboxMessages"), None, "{nothing}");
+    for number in 1..=6 {
+        let text = format!("letter {number} {}", "x".repeat(2000));
+        write(&face, "nobody@agentmail.to", &format!("t{number}"), &text).await;
+        inbox_of(&face, &lead, number).await;
+    }
+    let fresh = face.agent("lead", Role::Lead);
+    for (tool, arguments) in [("join-swarm", joins), ("my-agent-info", json!({}))] {
+        let told = face.facts(&fresh, tool, arguments).await;
+        assert_eq!(told["openInboxMessages"], 6, "{told}");
+        assert!(told["message"].as_str().unwrap().contains("get-inbox-message"), "{told}");
+    }
+    let oldest = inbox_of(&face, &fresh, 6).await;
+    for (number, message) in (1..).zip(&oldest) {
+        let content = message["content"].as_str().unwrap();
+        assert!(content.contains(&format!("letter {number} ")), "{content}");
+        assert!(content.chars().count() <= 1001 && content.ends_with('…'), "it is shown in part: {content}");
+    }
+    let operator = face.agent("operator", Role::Operator);
+    let told = face.facts(&operator, "get-inbox-message", json!({})).await;
+    assert_eq!((&told["openInboxMessages"], &told["inboxMessages"]), (&json!(6), &json!([])));
+    assert!(
+        told["message"].as_str().unwrap().starts_with("6 messages of the lead's inbox are open"),
+        "{told}"
+    );
+    face.facts(&fresh, "slack-reply", answer(&oldest[0], "answered")).await;
+    assert_eq!(inbox_of(&face, &fresh, 5).await[0]["id"], oldest[1]["id"]);
+}
+
+#[tokio::test]
+async fn what_a_lead_that_left_has_not_answered_is_the_next_ones() {
+    let (face, lead, worker) = swarm().await;
+    write(&face, "nobody@agentmail.to", "t1", "help").await;
+    let left = inbox_of(&face, &lead, 1).await;
+    let key = EntityKey::of(Kind::Pool, &Name::parse("default").unwrap());
+    let request = entity::Request::once(Uuid::now_v7());
+    let leave = pool::Command::Leave { agent: lead.id };
+    face.service.entities().ask::<Pool>(&key, request, leave).await.unwrap();
+
+    let next = face.agent("next", Role::Lead);
+    let told = face.facts(&next, "join-swarm", json!({ "name": "Next", "lead": true })).await;
+    assert_eq!(told["openInboxMessages"], 1, "{told}");
+    let found = inbox_of(&face, &next, 1).await;
+    assert_eq!((&found[0]["id"], &found[0]["agentId"]), (&left[0]["id"], &json!(next.id)));
+    let work = json!({ "inboxMessageId": found[0]["id"], "agentId": worker.id });
+    let made = face.facts(&next, "inbox-delegate", work).await["task"].clone();
+    assert_eq!(made["agentmailThreadId"], "t1", "{made}");
 }
 
 #[tokio::test]

@@ -82,6 +82,29 @@ async fn who_forgot_to_join_as_the_lead_does_what_the_refusal_says() {
 }
 
 #[tokio::test]
+async fn a_lead_that_comes_later_hears_of_the_questions_that_wait() {
+    let face = Face::new();
+    let (worker, lead) = (face.agent("worker", Role::Worker), face.agent("lead", Role::Lead));
+    face.facts(&worker, "join-swarm", json!({ "name": "Worker" })).await;
+    let asked = face.facts(&worker, "ask_human", json!({ "question": "Blue?" })).await;
+    let question = asked["question_id"].as_str().unwrap();
+    face.facts(&lead, "join-swarm", json!({ "name": "Lead", "lead": true })).await;
+    let look = async {
+        loop {
+            let read = face.facts(&lead, "read-messages", json!({ "mentionsOnly": true })).await;
+            if let Some(told) = read["messages"].as_array().and_then(|messages| messages.first()) {
+                return told.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(60), look).await.expect("the lead hears of nothing");
+    assert!(told["content"].as_str().unwrap().contains(question), "{told}");
+    let answer = json!({ "question_id": question, "answer": "yes" });
+    face.facts(&lead, "answer_question", answer).await;
+}
+
+#[tokio::test]
 async fn the_swarm_knows_what_its_members_keep_running() {
     let (face, lead, worker) = swarm().await;
     let site = json!({ "script": "serve.js", "env": { "PORT": 3000 }, "metadata": { "label": "site" } });

@@ -203,6 +203,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("slack-upload-file", r#"{"channelId":"C","content":"eA==","filename":"f"}"#, "fjffff+"),
     ("inject-learning", r#"{"agentId":"worker","learning":"l","category":"preference"}"#, "ffffff+"),
     ("get-inbox-message", r#"{"inboxMessageId":"$message"}"#, "ffffff+"),
+    ("get-inbox-message", "{}", "ffffff+"),
     // The lead or the creator.
     ("cancel-task", r#"{"taskId":"$task"}"#, "fjff+f+"),
     ("task_steer", r#"{"task_id":"$task","message":"m"}"#, "fjff+f+"),

@@ -73,6 +73,28 @@ async fn a_list_of_long_tasks_shows_the_beginning_of_each() {
 }
 
 #[tokio::test]
+async fn a_list_is_cut_for_the_texts_alone_that_are_wanted() {
+    let (face, lead, worker) = swarm().await;
+    for number in 0..2 {
+        let task = json!({ "action": "create", "task": format!("{number} {}", "long ".repeat(12_000)) });
+        face.facts(&lead, "task-action", task).await;
+    }
+    let list = async |fields: &[&str], format: &str| {
+        let answer = face.call(&worker, "get-tasks", json!({ "fields": fields, "format": format })).await;
+        let facts = answer["structuredContent"].clone();
+        let is_told = answer["content"][0]["text"].as_str().unwrap_or_default().contains("cut: ");
+        assert_eq!(facts["warning"].is_string(), is_told, "{answer}");
+        (facts["tasks"].to_string().len(), is_told)
+    };
+    for format in ["rows", "columns"] {
+        let (_, is_told) = list(&["id", "status", "progress"], format).await;
+        assert!(!is_told, "nothing of these is cut");
+        let (length, is_told) = list(&["id", "task"], format).await;
+        assert!(is_told && length < 2000, "{length}");
+    }
+}
+
+#[tokio::test]
 async fn a_task_is_ready_though_what_it_waited_for_is_no_longer_kept() {
     let (face, lead, worker) = swarm().await;
     let make = async |text: &str, depends: Value| {

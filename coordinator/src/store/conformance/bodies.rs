@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use skein_shared::entity::DocumentChange;
-use skein_shared::harness::merge;
+use skein_shared::json::merge;
 use skein_shared::time::Timestamp;
 
 use super::trims::nothing;

@@ -5,8 +5,8 @@ use std::ops::Bound;
 
 use serde_json::{Map, Value};
 use skein_shared::entity::{DocumentChange, LiveDocument};
-use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
+use skein_shared::json::merge;
 use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;

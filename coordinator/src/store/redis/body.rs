@@ -10,7 +10,7 @@
 use serde::de::Error;
 use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
-use skein_shared::harness::merge;
+use skein_shared::json::merge;
 use skein_shared::json::{Fields, Json};
 
 use super::arguments::Arguments;

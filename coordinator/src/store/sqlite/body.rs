@@ -9,7 +9,7 @@ use rusqlite::Row;
 use rusqlite::types::Type;
 use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
-use skein_shared::harness::merge;
+use skein_shared::json::merge;
 use skein_shared::json::{Fields, Json};
 
 use super::journal::Change;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
-use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
+use skein_shared::json::merge;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 

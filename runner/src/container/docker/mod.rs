@@ -362,7 +362,12 @@ impl Engine for DockerEngine {
     async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure> {
         let container =
             handle.container.as_ref().ok_or_else(|| Failure("it lives in no container".into()))?;
-        exec::run(&self.docker, &container.id, self.program.command(&exec.arguments), exec).await
+        let inside = exec::Inside {
+            docker: self.docker.clone(),
+            container: container.id.clone(),
+            handle: handle.clone(),
+        };
+        inside.run(&self.program, exec).await
     }
 
     async fn wait(&self, handle: &Handle) -> Exit {

@@ -6,15 +6,17 @@ use std::path::Path;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
 
 use super::*;
+use crate::container::{Limits, exec::Scope};
+use crate::transport::{END, SUBCOMMAND};
 
 /// A daemon that makes one container, and takes its time for that.
 #[derive(Default)]
@@ -23,11 +25,17 @@ struct Daemon {
     go: Notify,
     made: Mutex<bool>,
     removed: Mutex<bool>,
+    /// What it was asked to run in the container.
+    ran: Mutex<Vec<Value>>,
+    /// How each of these has ended, at once.
+    codes: Vec<i32>,
 }
 
 impl Daemon {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let (status, body) = match (request.method(), request.uri().path()) {
+    async fn answer(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let told = request.body_mut().collect().await.unwrap().to_bytes();
+        let (status, body) = match (&method, path.as_str()) {
             (&Method::POST, path) if path.ends_with("/containers/create") => {
                 self.asked.notify_one();
                 self.go.notified().await;
@@ -41,6 +49,21 @@ impl Daemon {
             (_, path) if path.ends_with("/containers/json") => {
                 let made = *lock(&self.made);
                 (StatusCode::OK, if made { json!([{"Id": "c1"}]) } else { json!([]) })
+            }
+            (&Method::POST, path) if path.ends_with("/containers/c1/exec") => {
+                let mut ran = lock(&self.ran);
+                let id = format!("e{}", ran.len());
+                ran.push(serde_json::from_slice(&told).unwrap());
+                (StatusCode::CREATED, json!({"Id": id}))
+            }
+            (&Method::POST, path) if path.ends_with("/start") => return attach(request),
+            (_, path) if path.contains("/exec/") => {
+                let number: usize =
+                    path.trim_end_matches("/json").rsplit_once('e').unwrap().1.parse().unwrap();
+                (StatusCode::OK, json!({"ExitCode": self.codes[number]}))
+            }
+            (_, path) if path.ends_with("/containers/c1/json") => {
+                (StatusCode::OK, json!({"State": {"Running": true}}))
             }
             _ => (StatusCode::NOT_FOUND, json!({"message": "there is no such thing"})),
         };
@@ -62,20 +85,34 @@ impl Daemon {
                     async move { Ok::<_, Infallible>(answer.await.unwrap()) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new();
-                tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
+                tokio::spawn(connection.serve_connection(TokioIo::new(stream), service).with_upgrades());
             }
         });
     }
 }
 
+/// Attaches whoever asks to a process that says nothing, and ends with its input.
+fn attach(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    tokio::spawn(async move {
+        let mut attached = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
+        tokio::io::copy(&mut attached, &mut tokio::io::sink()).await.unwrap();
+    });
+    let attached = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    attached.header("connection", "Upgrade").header("upgrade", "tcp").body(Full::default()).unwrap()
+}
+
+fn engine(daemon: &Arc<Daemon>, folder: &Path) -> DockerEngine {
+    let socket = folder.join("docker.sock");
+    Arc::clone(daemon).serve(&socket);
+    let docker = Docker::connect_with_unix(socket.to_str().unwrap(), 10, bollard::API_DEFAULT_VERSION);
+    DockerEngine::over(docker.unwrap(), "r1", &["skein-runner".into()])
+}
+
 #[tokio::test]
 async fn a_start_that_is_given_up_while_its_container_is_made_leaves_none() {
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("docker.sock");
     let daemon = Arc::new(Daemon::default());
-    Arc::clone(&daemon).serve(&socket);
-    let docker = Docker::connect_with_unix(socket.to_str().unwrap(), 10, bollard::API_DEFAULT_VERSION);
-    let engine = Arc::new(DockerEngine::over(docker.unwrap(), "r1", &["skein-runner".into()]));
+    let engine = Arc::new(engine(&daemon, folder.path()));
 
     let start = {
         let engine = Arc::clone(&engine);
@@ -93,4 +130,75 @@ async fn a_start_that_is_given_up_while_its_container_is_made_leaves_none() {
     sweep.await.unwrap();
     assert!(*lock(&daemon.removed), "it was made behind the back of the sweep");
     assert!(lock(&engine.making).is_empty());
+}
+
+/// What a tool is run by in the container `c1`, of which nobody outside can see a process.
+fn tool() -> (Handle, Exec) {
+    let handle = Handle {
+        instance: "worker-1".to_owned(),
+        runner: "r1".to_owned(),
+        pid: 0,
+        born: 0,
+        boot: String::new(),
+        cgroup: None,
+        user: None,
+        container: Some(Id { id: "c1".to_owned(), log: 0 }),
+    };
+    let spec = Spec {
+        instance: handle.instance.clone(),
+        command: Vec::new(),
+        env: [("PATH".to_owned(), "/bin".to_owned())].into(),
+        workdir: "/".into(),
+        log: "/log".into(),
+        unbegun: "/unbegun".into(),
+        user: None,
+        closed: Vec::new(),
+        open: Vec::new(),
+        readable: Vec::new(),
+        definition: "/definition".into(),
+        credentials: None,
+        input: None,
+        limits: Limits::default(),
+        agent_commands: None,
+        kept: None,
+        container: None,
+    };
+    let arguments = vec![SUBCOMMAND.to_owned()];
+    (handle, Exec { spec, arguments, input: b"{}".to_vec(), limit: END_OF_TIME, most: 100 })
+}
+
+/// Longer than any test may take.
+const END_OF_TIME: Duration = Duration::from_secs(600);
+
+fn last<'a>(ran: &'a Value, key: &str) -> &'a str {
+    ran[key].as_array().and_then(|all| all.last()).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_a_tool_has_left_is_ended_inside_by_who_cannot_reach_it_from_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Arc::new(Daemon { codes: vec![124, 0, 0], ..Daemon::default() });
+    let engine = engine(&daemon, folder.path());
+    let (handle, exec) = tool();
+    let executed = engine.exec(&handle, &exec).await.unwrap();
+    assert_eq!((executed.exit.code, &executed.left), (Some(124), &None));
+    let ran = lock(&daemon.ran).clone();
+    let mark = last(&ran[0], "Env");
+    assert!(mark.starts_with(Scope::MARK), "{mark}");
+    assert_eq!(ran[1]["Env"], json!([format!("{END}={mark}")]));
+    assert_eq!(last(&ran[1], "Cmd"), SUBCOMMAND);
+
+    let executed = engine.exec(&handle, &exec).await.unwrap();
+    assert_eq!((executed.exit.code, lock(&daemon.ran).len()), (Some(0), 3), "what it leaves may go on");
+}
+
+#[tokio::test]
+async fn what_a_tool_has_left_and_cannot_be_ended_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Arc::new(Daemon { codes: vec![124, 1], ..Daemon::default() });
+    let engine = engine(&daemon, folder.path());
+    let (handle, exec) = tool();
+    let executed = engine.exec(&handle, &exec).await.unwrap();
+    assert_eq!(executed.exit.code, Some(124));
+    assert!(executed.left.is_some_and(|why| why.contains("Some(1)")));
 }

@@ -87,12 +87,15 @@ fn logs_are_bounded_and_those_of_live_instances_stay() {
     for instance in ["asleep", "gone"] {
         let log = fs::File::create(folders.log(instance)).unwrap();
         log.set_modified(old).unwrap();
+        fs::write(folders.log(instance).with_extension("said"), "").unwrap();
     }
     let endless = folders.log("worker-0");
     fs::File::options().write(true).open(&endless).unwrap().set_len(5 * LOG).unwrap();
-    tend_logs(&root.path().join("data/logs"), &BTreeSet::from([folders.log("asleep")])).unwrap();
-    assert!(folders.log("asleep").exists(), "it wakes some day");
-    assert!(!folders.log("gone").exists());
+    tend_logs(&root.path().join("data/logs"), &BTreeSet::from([folders.log("asleep")]), |_| Harness::Command)
+        .unwrap();
+    let said = |instance: &str| folders.log(instance).with_extension("said");
+    assert!(folders.log("asleep").exists() && said("asleep").exists(), "it wakes some day");
+    assert!(!folders.log("gone").exists() && !said("gone").exists());
     assert_eq!(fs::metadata(&endless).unwrap().len(), 0);
     let older = fs::metadata(endless.with_extension("log.1")).unwrap();
     assert_eq!((older.len(), older.mode() & 0o777), (LOG, 0o600));
@@ -109,7 +112,7 @@ fn a_log_of_which_no_part_can_be_kept_is_emptied_and_keeps_no_other_from_its_bou
     }
     // No file can be written there.
     fs::create_dir(logs[1].with_extension("log.1")).unwrap();
-    tend_logs(&root.path().join("data/logs"), &logs.clone().into()).unwrap_err();
+    tend_logs(&root.path().join("data/logs"), &logs.clone().into(), |_| Harness::Codex).unwrap_err();
     assert!(logs.iter().all(|log| fs::metadata(log).unwrap().len() == 0));
 }
 

@@ -19,6 +19,7 @@ use skein_shared::fence::Epoch;
 pub use row::{Report, Row, State, What};
 
 use crate::error::Error;
+use crate::harness::Harness;
 
 /// How many forgotten instances are remembered by token, so that a late command starts none of them again.
 const REMEMBERED: i64 = 10_000;
@@ -204,6 +205,17 @@ impl Ledger {
             data.map(|data| parse(&data)).transpose()
         })
         .await
+    }
+
+    /// Who reads what an instance prints.
+    pub async fn harness(&self, instance: &str) -> Harness {
+        match self.row(instance).await {
+            Ok(row) => row.map(|row| row.harness).unwrap_or_default(),
+            Err(error) => {
+                tracing::error!(instance, %error, "the ledger does not say which client it is");
+                Harness::default()
+            }
+        }
     }
 
     /// Every instance that the coordinators have not yet let go of.

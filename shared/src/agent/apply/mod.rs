@@ -168,7 +168,10 @@ impl Agent {
             Event::Resumed { instance, token, at } => self.resume(instance, *token, *at, changes),
             Event::Stopping { instance, token, exit, at } => {
                 let asleep = self.asleep_ms(instance, *at);
-                self.remove_wait_of(instance, changes);
+                // What is just being started again may give back what woke it.
+                if !self.instances.get(instance).is_some_and(Instance::begins_again) {
+                    self.remove_wait_of(instance, changes);
+                }
                 self.remove_item(instance, changes);
                 self.with_instance(instance, changes, |instance| {
                     instance.state = State::Stopping;

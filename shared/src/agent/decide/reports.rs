@@ -41,6 +41,10 @@ impl Draft<'_> {
             Report::Exited { code, signal, reason, usage } => {
                 // The report that it had begun may still be on its way: one that is refused is sent again, behind others.
                 self.began(id, None);
+                // Likewise that it was started again. What ends in its sleep has no status.
+                if code.is_some() {
+                    self.restored(&instance, None);
+                }
                 let exit = exit_of(&instance, *code, *signal, reason.as_deref());
                 let exit = Exit { usage: *usage, ..exit };
                 self.end(id, exit);
@@ -87,9 +91,11 @@ impl Draft<'_> {
     }
 }
 
-/// A report must answer the last command, except an end: that is final whatever was commanded since.
+/// A report must answer the last command, except an end, which is final whatever was commanded since, and a start
+/// before the end.
 fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), Refusal> {
-    let least = if is_turn(what) { instance.token } else { instance.first_token };
+    let must_be_latest = is_turn(what) && !is_of_the_last_start(instance, token, what);
+    let least = if must_be_latest { instance.token } else { instance.first_token };
     match least {
         Some(least) if token < least => Err(Refusal::new(
             Code::StaleToken,
@@ -97,6 +103,13 @@ fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), 
         )),
         _ => Ok(()),
     }
+}
+
+/// Whether it says that a run was started again which was told to end since: it has heard what woke it all the same.
+/// The number rises by one with each command, whatever the epoch.
+fn is_of_the_last_start(instance: &Instance, token: Token, what: &Report) -> bool {
+    let is_before_the_end = instance.token.is_some_and(|end| end.number == token.number + 1);
+    instance.state == State::Stopping && is_before_the_end && matches!(what, Report::Restored { .. })
 }
 
 /// Whether it says that a run which had begun stands still, or goes on.

@@ -225,7 +225,10 @@ impl Draft<'_> {
             return self.end(id, exit);
         }
         self.cancel_wait_of(id);
-        self.give_back_unheard(id);
+        // Whether one that is just being started again hears what woke it shows by how it ends.
+        if !instance.begins_again() {
+            self.give_back_unheard(id);
+        }
         self.send(instance.bid.and_then(|bid| effects::withdraw(&instance, bid)));
         let token = self.next_token(&instance);
         let grace = self.agent.terms_of(&instance).grace_ms;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::draft::Draft;
 use crate::agent::effects;
 use crate::agent::event::Event;
-use crate::agent::state::{Class, Instance, Spill, State};
+use crate::agent::state::{Class, Instance, Spill};
 use crate::agent::waits::Outcome;
 use crate::entity::Effect;
 use crate::fence::Token;
@@ -36,9 +36,9 @@ impl Draft<'_> {
         self.wake_if_over(&instance.id);
     }
 
-    /// The runner has started it again: from now on it is a run like any other.
+    /// The runner has started it again: from now on it is a run like any other, and has heard what woke it.
     pub(super) fn restored(&mut self, instance: &Instance, pid: Option<u32>) {
-        if instance.state == State::Running && instance.spill == Some(Spill::Done) {
+        if instance.begins_again() {
             self.push(Event::Restored { instance: instance.id.clone(), pid });
         }
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::draft::Draft;
 use crate::agent::command::WaitView;
 use crate::agent::event::Event;
-use crate::agent::state::State;
+use crate::agent::state::{Instance, State};
 use crate::agent::waits::{Outcome, Party, WaitRecord};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
@@ -213,9 +213,11 @@ impl Draft<'_> {
         self.send(effect);
     }
 
-    /// The event of triggers that the instance was woken by and has not heard of, with its receipt and the wait.
+    /// The event of triggers that the instance was woken by and has not heard of, with its receipt and the wait. What it
+    /// is started again with it has heard once its runner has said that it was.
     pub(super) fn unheard(&self, id: &InstanceId) -> Option<(Uuid, Uuid, &Envelope)> {
-        let wait = self.wait_of(id).filter(|wait| !wait.delivered)?;
+        let begins_again = self.agent.instances.get(id).is_some_and(Instance::begins_again);
+        let wait = self.wait_of(id).filter(|wait| !wait.delivered || begins_again)?;
         match &wait.outcome {
             Some(Outcome::Triggered { payload, receipt: Some(receipt) }) => {
                 Some((*receipt, wait.id, payload))

@@ -27,8 +27,8 @@ use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
 use crate::fence::Token;
 use crate::fleet::{self, Fleet, Registration};
-use crate::harness::Bench;
 use crate::id::{EntityKey, InstanceId, Kind, Name};
+use crate::testbed::Bench;
 use crate::triggers::{Filter, FilterKind};
 
 pub(super) struct World {

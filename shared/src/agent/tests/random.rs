@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 
+use super::unheard::given_back;
 use super::*;
-use crate::agent::Returned;
+use crate::agent::{Event, Outcome, Returned};
 use crate::entity::{Changes, Entity};
 
 #[derive(Clone, Debug)]
@@ -196,7 +197,7 @@ impl World {
 
     fn any_letter(&self, which: u8) -> Option<super::super::DeadLetter> {
         let letters = self.agent.events.iter().filter_map(|event| match event {
-            super::super::Event::DeadLettered(letter) => Some(letter.clone()),
+            Event::DeadLettered(letter) => Some(letter.clone()),
             _ => None,
         });
         letters.collect::<Vec<_>>().into_iter().rev().nth(usize::from(which))
@@ -250,7 +251,6 @@ impl World {
 
     /// What was asked for has come to one end, and nothing hangs on what is over.
     fn check_ends(&self) {
-        use super::super::Event;
         let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
         let (mut called, mut answered, mut forgotten) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut placed = BTreeSet::new();
@@ -279,6 +279,31 @@ impl World {
             .collect();
         let missing: Vec<_> = placed.difference(&freed).collect();
         assert!(missing.is_empty(), "{missing:?} ended with their locks");
+    }
+
+    /// How many events were heard by who waited for them: as an answer, or by being started again with them.
+    fn heard(&self) -> usize {
+        let (mut woken, mut heard) = (BTreeSet::new(), BTreeSet::new());
+        let (mut waiters, mut begins_again) = (BTreeMap::new(), BTreeMap::new());
+        for event in &self.agent.events {
+            match event {
+                Event::WaitBegun(wait) => {
+                    waiters.insert(wait.id, wait.instance.clone());
+                    heard.extend(begins_again.remove(&wait.instance));
+                }
+                Event::WaitEnded { wait, outcome: Outcome::Triggered { receipt: Some(_), .. } } => {
+                    woken.insert(*wait);
+                }
+                Event::WaitDelivered { wait, asked } if woken.contains(wait) => match asked {
+                    Some(_) => _ = heard.insert(*wait),
+                    None => _ = begins_again.insert(waiters[wait].clone(), *wait),
+                },
+                Event::WaitUnread { wait } => drop(heard.remove(wait)),
+                Event::Restored { instance, .. } => heard.extend(begins_again.remove(instance)),
+                _ => {}
+            }
+        }
+        heard.len()
     }
 
     /// Nothing waits for a start that will not be: what may not be dropped at once is due at once.
@@ -331,11 +356,13 @@ proptest! {
     #[test]
     fn any_history_keeps_the_rules(steps in prop::collection::vec(step(), 1..80)) {
         let mut world = World::new(2);
+        let came = steps.iter().filter(|step| matches!(step, Step::Trigger(_))).count();
         for step in steps {
             world.step(step);
             world.check_queue();
         }
         world.finish();
+        assert_eq!(world.heard() + given_back(&world).len(), came, "an event is heard or given back, and once");
         // As the drafts of decisions follow them.
         let mut followed = Agent::empty(&world.agent.key);
         for event in &world.agent.events {

@@ -4,7 +4,7 @@ use super::*;
 use crate::agent::Outcome;
 
 /// The waits of which an event was given back, with its receipt.
-fn given_back(world: &World) -> Vec<(Uuid, Uuid)> {
+pub(super) fn given_back(world: &World) -> Vec<(Uuid, Uuid)> {
     let to_triggers = world.sent.iter().filter(|(key, _)| key.kind == Kind::Triggers);
     let unclaimed = to_triggers.map(|(_, sent)| &sent["unclaimed"]).filter(|sent| !sent.is_null());
     let read = |sent: &Value, field: &str| -> Uuid { serde_json::from_value(sent[field].clone()).unwrap() };
@@ -86,6 +86,117 @@ fn a_run_gives_back_nothing_that_it_has_not_from_triggers() {
     assert_eq!(world.state(&recalls), State::Running);
     kill(&mut world, &recalls);
     assert!(given_back(&world).is_empty());
+}
+
+/// A run that was spilled and whose runner was told to start it again, with what woke it.
+fn begins_again() -> (World, InstanceId) {
+    let mut world = World::without_runner(Definition { spill_after_ms: 60_000, ..Definition::default() });
+    world.register(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    world.advance(60);
+    world.prompt_runner = false;
+    trigger(&mut world, 1);
+    assert_eq!((world.state(&run), said(&world).last()), (State::Running, Some(&"restore")));
+    (world, run)
+}
+
+fn reports(world: &mut World, run: &InstanceId, what: Report) {
+    let token = world.token(run);
+    world.report(run, token, what).unwrap();
+}
+
+fn is_to_end(world: &mut World, run: &InstanceId) {
+    world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
+    assert_eq!(world.state(run), State::Stopping);
+    assert!(given_back(world).is_empty(), "its runner may just have started it");
+}
+
+fn is_lost(world: &mut World, run: &InstanceId) {
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
+}
+
+fn not_started() -> Report {
+    Report::StartFailed { reason: "the program is gone".to_owned(), usage: None }
+}
+
+/// As runners say it of what they end in its sleep, and of what they kill.
+fn by_signal() -> Report {
+    Report::Exited { code: None, signal: Some(15), reason: None, usage: None }
+}
+
+#[test]
+fn what_a_run_is_not_started_again_with_is_given_back_once() {
+    type End = fn(&mut World, &InstanceId);
+    let ends: [End; 6] = [
+        |world, run| reports(world, run, not_started()),
+        |world, run| reports(world, run, by_signal()),
+        |world, run| {
+            is_to_end(world, run);
+            reports(world, run, not_started());
+        },
+        |world, run| {
+            is_to_end(world, run);
+            reports(world, run, by_signal());
+        },
+        |world, run| {
+            is_to_end(world, run);
+            is_lost(world, run);
+        },
+        is_lost,
+    ];
+    for end in ends {
+        let (mut world, run) = begins_again();
+        world.agent.restart();
+        end(&mut world, &run);
+        assert_eq!(world.state(&run), State::Ended);
+        assert_eq!(given_back(&world), [(id(1), id(901))]);
+    }
+}
+
+#[test]
+fn what_a_run_was_started_again_with_is_not_given_back() {
+    type Way = fn(&mut World, &InstanceId);
+    let ways: [Way; 4] = [
+        |world, run| reports(world, run, Report::Restored { pid: Some(8) }),
+        // The report meets the order to end it.
+        |world, run| {
+            let token = world.token(run);
+            is_to_end(world, run);
+            world.report(run, token, Report::Restored { pid: Some(8) }).unwrap();
+        },
+        // It asks for the next before its runner is heard.
+        |world, run| _ = world.wait(run, 2, webhook_filter()),
+        // Only what runs has a status.
+        |world, run| reports(world, run, exited(1)),
+    ];
+    for way in ways {
+        let (mut world, run) = begins_again();
+        way(&mut world, &run);
+        world.agent.restart();
+        if world.state(&run) != State::Ended {
+            reports(&mut world, &run, by_signal());
+        }
+        assert_eq!(world.state(&run), State::Ended);
+        assert!(given_back(&world).is_empty());
+    }
+}
+
+#[test]
+fn that_it_was_started_after_an_earlier_sleep_does_not_say_that_it_has_heard_what_came_since() {
+    let (mut world, run) = begins_again();
+    let token = world.token(&run);
+    reports(&mut world, &run, Report::Restored { pid: Some(8) });
+    world.prompt_runner = true;
+    world.wait(&run, 2, webhook_filter());
+    world.advance(60);
+    world.prompt_runner = false;
+    trigger(&mut world, 2);
+    is_to_end(&mut world, &run);
+    let late = world.report(&run, token, Report::Restored { pid: Some(8) });
+    assert_eq!(late.unwrap_err().code, Code::StaleToken);
+    reports(&mut world, &run, by_signal());
+    assert_eq!(given_back(&world), [(id(2), id(902))]);
 }
 
 #[test]

@@ -172,6 +172,7 @@ mod tests {
             dependencies: Vec::new(),
             until: None,
             sketch: None,
+            news: false,
             at: Timestamp(1_790_000_000_000),
         }
     }

@@ -29,6 +29,7 @@ impl Task {
             progress: None,
             reported: false,
             stalled: false,
+            news: created.news,
             thread: Thread::of(&created.spec.context).filter(|_| is_from_slack),
             forge: created.spec.forge.clone().filter(|_| !is_from_slack),
         }
@@ -77,13 +78,17 @@ impl Task {
                 self.offered_to = None;
                 self.until = None;
             }
+            Event::PassedOn { agent, .. } => {
+                self.status = Status::Pending;
+                self.agent = Some(*agent);
+            }
             Event::EpicSet { epic, .. } => self.epic = *epic,
             Event::Stalled { .. } => self.stalled = true,
             Event::Unclaimed { again, .. } => self.until = Some(*again),
             Event::Reviewed { .. } => self.status = Status::Reviewing,
             Event::Parked { .. } => {
+                self.leave_agent();
                 self.status = Status::Backlog;
-                self.until = None;
             }
             Event::LeaseLost { generation, to, .. } => self.lose(*generation, *to),
             Event::Rejected { .. }
@@ -101,7 +106,7 @@ impl Task {
 
     fn lose(&mut self, generation: u32, to: Return) {
         let agent = self.agent;
-        self.return_to_pool();
+        self.leave_agent();
         self.generation = generation;
         match to {
             Return::SameAgent { until } => {
@@ -113,12 +118,18 @@ impl Task {
                 self.status = Status::Pending;
                 self.agent = Some(lead);
             }
-            Return::Pool => {}
+            Return::Pool => self.return_to_pool(),
         }
     }
 
+    /// What anybody may take is news for the lead no more.
     fn return_to_pool(&mut self) {
+        self.leave_agent();
         self.status = Status::Unassigned;
+        self.news = false;
+    }
+
+    fn leave_agent(&mut self) {
         self.agent = None;
         self.offered_to = None;
         self.instance = None;

@@ -191,6 +191,6 @@ fn count(number: usize) -> u32 {
 }
 
 /// The member's long texts: a document of their own, for the member's is written whenever it turns busy or idle.
-fn profile_key(agent: Uuid) -> String {
+pub(in crate::pool) fn profile_key(agent: Uuid) -> String {
     format!("profile/{agent}")
 }

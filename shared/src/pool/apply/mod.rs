@@ -10,12 +10,15 @@ mod members;
 use serde_json::json;
 use uuid::Uuid;
 
+use super::creation::Fact;
 use super::event::{Created, Event};
 use super::state::{Outcome, Pool, Status, Task, Term};
 use crate::entity::Changes;
 use crate::json::Json;
 use crate::limits;
 use crate::time::Timestamp;
+
+pub(super) use members::profile_key;
 
 impl Pool {
     pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
@@ -92,6 +95,7 @@ impl Pool {
             self.recent.remove(creator, task.created, id);
         }
         changes.archive(key(id), &task, Some(body::after(&task, event)));
+        self.ends.note(Fact { outcome: Some(outcome), agent: task.agent, ..Fact::unknown(id) });
         self.steering.give_up(id, changes);
         if let (true, Some(agent)) = (active, task.agent) {
             self.settle_member(agent, false, at, changes);

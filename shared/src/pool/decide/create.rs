@@ -36,9 +36,10 @@ impl Pool {
                 "agentId: you cannot send a task to yourself; leave it out to put the task into the pool",
             ));
         }
-        let missing = self.missing_facts(create);
+        let missing = self.missing_facts(create, ctx);
         if !missing.is_empty() {
-            return Ok(Decision::reply(Reply::NeedFacts { tasks: missing }));
+            let asked = Some(self.ends.moment(ctx.epoch));
+            return Ok(Decision::reply(Reply::NeedFacts { tasks: missing, asked }));
         }
         let id = spec.id.unwrap_or_else(|| ctx.id());
         self.require_new(id, create)?;
@@ -94,12 +95,14 @@ impl Pool {
         self.pass_on_subject(create, &mut spec);
         let mut seen = BTreeSet::new();
         spec.depends_on.retain(|&id| seen.insert(id));
-        let outcome = |id: &Uuid| if self.tasks.contains(*id) { None } else { fact(create, *id)?.outcome };
+        let outcome =
+            |id: &Uuid| if self.tasks.contains(*id) { None } else { self.known(create, *id)?.outcome };
         let dependencies =
             spec.depends_on.iter().map(|id| Dependency { task: *id, outcome: outcome(id) }).collect();
         let until = offered_to.map(|_| ctx.now + limits::OFFER);
         let by = create.by;
-        Created { task, by, spec, status, agent, offered_to, dependencies, until, sketch, at: ctx.now }
+        let (news, at) = (false, ctx.now);
+        Created { task, by, spec, status, agent, offered_to, dependencies, until, sketch, news, at }
     }
 
     /// What an agent makes of a task about an issue is about that issue, too, unless it comes from Slack or names another
@@ -119,12 +122,26 @@ impl Pool {
     }
 
     /// Tasks that the decision depends on and that neither the pool nor the facts know.
-    fn missing_facts(&self, create: &Create) -> Vec<Uuid> {
+    fn missing_facts(&self, create: &Create, ctx: &Ctx) -> Vec<Uuid> {
         let routes = matches!(create.target, Target::Assign { agent: None } | Target::Offer { agent: None });
         let parent = create.spec.parent.filter(|_| routes);
         let needed = create.spec.depends_on.iter().copied().chain(parent).chain(create.spec.id);
-        let known = |id: &Uuid| self.tasks.contains(*id) || fact(create, *id).is_some();
-        needed.filter(|id| !known(id)).collect::<BTreeSet<_>>().into_iter().collect()
+        let stands = |id: &Uuid| self.known(create, *id).is_some_and(|fact| self.stands(&fact, ctx));
+        let is_missing = |id: &Uuid| !self.tasks.contains(*id) && !stands(id);
+        needed.filter(is_missing).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// What is known of a task that the pool does not hold: what the service found, and how it has ended since.
+    fn known(&self, create: &Create, id: Uuid) -> Option<Fact> {
+        let fact = *found(create, id)?;
+        let ended = if fact.outcome.is_none() { self.ends.of(id) } else { None };
+        Some(ended.unwrap_or(fact))
+    }
+
+    /// Whether a fact is still one. An end is; what had not ended when it was asked for may have since, unless the ends
+    /// since then are known.
+    fn stands(&self, fact: &Fact, ctx: &Ctx) -> bool {
+        fact.outcome.is_some() || fact.asked.is_none_or(|asked| self.ends.reach_back_to(asked, ctx.epoch))
     }
 
     fn routed(&self, create: &Create, delegation: bool) -> Option<Uuid> {
@@ -135,7 +152,7 @@ impl Pool {
                 let parent = create.spec.parent?;
                 let agent = match self.tasks.get(parent) {
                     Some(task) => task.agent,
-                    None => fact(create, parent)?.agent,
+                    None => self.known(create, parent)?.agent,
                 };
                 // What a lead sends of its own work is for others: nobody sends tasks to the lead.
                 let leads = delegation && create.by == self.lead;
@@ -176,7 +193,7 @@ impl Pool {
     }
 
     fn require_new(&self, id: Uuid, create: &Create) -> Result<(), Refusal> {
-        let ended = fact(create, id).is_some_and(|fact| fact.outcome.is_some());
+        let ended = self.known(create, id).is_some_and(|fact| fact.outcome.is_some());
         if !ended && !self.tasks.contains(id) {
             return Ok(());
         }
@@ -231,7 +248,7 @@ impl Pool {
     }
 }
 
-fn fact(create: &Create, id: Uuid) -> Option<&Fact> {
+fn found(create: &Create, id: Uuid) -> Option<&Fact> {
     create.facts.iter().find(|fact| fact.task == id)
 }
 
@@ -261,7 +278,7 @@ fn warnings(created: &Created, create: &Create) -> Vec<String> {
         let id = dependency.task;
         if dependency.is_broken() {
             warnings.push(format!("dependency {id} did not complete, so this task is blocked for good"));
-        } else if dependency.outcome.is_none() && fact(create, id).is_some_and(|f| f.outcome.is_none()) {
+        } else if dependency.outcome.is_none() && found(create, id).is_some_and(|f| f.outcome.is_none()) {
             warnings
                 .push(format!("dependency {id} is unknown; the task waits until one with this id completes"));
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::news::news;
 use super::{Answer, not_yours, require_ready, require_reason, work, wrong_state};
 use crate::channels::{self, Channels, Post};
 use crate::code::{Code, Refusal};
@@ -19,7 +20,7 @@ use crate::memory::{self, Memory, Remember, Scope};
 use crate::mutation::{self, Mutation};
 use crate::pool::command::{About, Finish, Progress};
 use crate::pool::creation::TaskSpec;
-use crate::pool::event::{Created, Event};
+use crate::pool::event::Event;
 use crate::pool::guard;
 use crate::pool::state::{Outcome, Pool, Source, Status, Task, Term};
 use crate::text::{beginning, excerpt};
@@ -206,18 +207,7 @@ impl Pool {
         spec.parent = Some(id);
         spec.source = Source::System;
         spec.context = about.map(|about| about.context.clone()).unwrap_or_default();
-        Some(Event::Created(Box::new(Created {
-            task: ctx.id(),
-            by: None,
-            spec,
-            status: Status::Pending,
-            agent: Some(lead),
-            offered_to: None,
-            dependencies: Vec::new(),
-            until: None,
-            sketch: None,
-            at: ctx.now,
-        })))
+        Some(news(lead, spec, ctx))
     }
 
     /// What the swarm learns from a result: whoever has brought it always, all of it where the task says so.
@@ -323,6 +313,7 @@ impl Pool {
             content,
             reply_to: None,
             mentions: vec![agent],
+            strangers: Vec::new(),
             assignees: Vec::new(),
         };
         let command = channels::Command::Post(Box::new(post));

@@ -14,6 +14,9 @@ impl Pool {
             return Err("idle_agrees".to_owned());
         }
         for (id, task) in self.tasks.iter() {
+            if task.news && task.agent.is_some() && task.agent != self.lead {
+                return Err(format!("news_are_the_leads: task {id}"));
+            }
             sound(&task).map_err(|broken| format!("{broken}: task {id}"))?;
         }
         Ok(())
@@ -79,6 +82,9 @@ fn sound(task: &Task) -> Result<(), &'static str> {
     let owned = matches!(task.status, Status::Pending | Status::InProgress | Status::Paused);
     if owned != task.agent.is_some() {
         return Err("owned_has_an_agent");
+    }
+    if task.news && !owned && task.status != Status::Backlog {
+        return Err("news_wait_in_the_backlog");
     }
     if task.status.is_offer() != task.offered_to.is_some() {
         return Err("offer_has_an_offeree");

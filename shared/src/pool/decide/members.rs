@@ -11,6 +11,7 @@ use crate::id::{EntityKey, Kind};
 use crate::limits;
 use crate::pool::command::{Join, Profile, Reply, Survey};
 use crate::pool::event::Event;
+use crate::pool::profile;
 use crate::pool::state::{Member, Pool};
 use crate::profiles::{self, Change, Field, Profiles, Source};
 use crate::wire;
@@ -51,11 +52,14 @@ impl Pool {
             offline: false,
         };
         let view = self.member_view(join.agent, &member);
-        let mut events = vec![Event::Joined { join: join.clone(), max_tasks, at: ctx.now }];
+        let introduced = Join { texts: None, ..join.clone() };
+        let mut events = vec![Event::Joined { join: introduced, max_tasks, at: ctx.now }];
+        let mut effects = Vec::new();
         if join.lead {
-            events.extend(self.stalled_until_now(join.agent, ctx));
+            events.extend(self.news_until_now(join.agent, ctx));
+            effects = self.tell_of_new_lead(join.agent);
         }
-        Ok(Decision::new(Reply::Joined { member: view, existing: false }, events))
+        Ok(Decision::new(Reply::Joined { member: view, existing: false }, events).effects(effects))
     }
 
     /// The same agent again, under the same name: it is welcome, and awake. Whoever joined as a worker and says now
@@ -75,25 +79,43 @@ impl Pool {
             self.require_no_lead()?;
         }
         let mut view = self.member_view(join.agent, member);
-        let mut events = Vec::new();
+        let (mut events, mut effects) = (Vec::new(), Vec::new());
         if member.offline || member.managed != join.managed || member.empty_polls > 0 {
             events.push(Event::CameBack { agent: join.agent, managed: join.managed, at: ctx.now });
             (view.offline, view.managed, view.empty_polls) = (false, join.managed, 0);
         }
         if takes_lead {
             events.push(Event::TookLead { agent: join.agent, at: ctx.now });
-            events.extend(self.stalled_until_now(join.agent, ctx));
+            let (described, versions) = self.described_as_lead(join, ctx);
+            events.extend(described);
+            effects.extend(versions);
+            events.extend(self.news_until_now(join.agent, ctx));
+            effects.extend(self.tell_of_new_lead(join.agent));
             view.lead = true;
+        } else if member.lead {
+            events.extend(self.pass_on(join.agent, ctx));
+            effects.push(self.hand_on_inboxes(join.agent));
         }
-        Ok(Decision::new(Reply::Joined { member: view, existing: true }, events))
+        Ok(Decision::new(Reply::Joined { member: view, existing: true }, events).effects(effects))
+    }
+
+    /// Its texts say that it leads, where they have said that it does not.
+    fn described_as_lead(&self, join: &Join, ctx: &Ctx) -> (Option<Event>, Option<Effect>) {
+        let Some(before) = &join.texts else { return (None, None) };
+        let profile = profile::of_new_lead(before);
+        if profile == Profile::default() {
+            return (None, None);
+        }
+        let versions = self.versions(join.agent, &profile, before, Source::System);
+        (Some(Event::Described { agent: join.agent, profile, at: ctx.now }), versions)
     }
 
     pub(super) fn decide_leave(&self, agent: Uuid, ctx: &Ctx) -> Answer {
         self.joined(agent)?;
-        let returned: Vec<Uuid> = self.indexes.held_by(agent).chain(self.indexes.offers_to(agent)).collect();
-        let mut events: Vec<Event> =
-            returned.iter().map(|&task| Event::Withdrawn { task, at: ctx.now }).collect();
-        events.push(Event::Left { agent, at: ctx.now });
+        let (news, returned) = self.left_by(agent);
+        let parked = news.iter().map(|&task| Event::Parked { task, at: ctx.now });
+        let withdrawn = returned.iter().map(|&task| Event::Withdrawn { task, at: ctx.now });
+        let events = parked.chain(withdrawn).chain([Event::Left { agent, at: ctx.now }]).collect();
         Ok(Decision::new(Reply::Left { returned }, events))
     }
 
@@ -164,19 +186,19 @@ impl Pool {
             view.name.clone_from(name);
         }
         let event = Event::Described { agent, profile: profile.clone(), at: ctx.now };
-        let versions = self.versions(agent, profile, before);
+        let versions = self.versions(agent, profile, before, Source::SelfEdit);
         Ok(Decision::new(Reply::Member(view), vec![event]).effects(versions.into_iter().collect()))
     }
 
     /// Has the texts that were given kept beside what they were.
-    fn versions(&self, agent: Uuid, profile: &Profile, before: &Profile) -> Option<Effect> {
+    fn versions(&self, agent: Uuid, profile: &Profile, before: &Profile, source: Source) -> Option<Effect> {
         let pairs = profile.texts().into_iter().zip(before.texts());
         let texts: BTreeMap<Field, Change> = pairs
             .filter_map(|((field, text), (_, before))| {
                 Some((field, Change { text: text?.clone(), before: before.cloned() }))
             })
             .collect();
-        let (source, by) = (Source::SelfEdit, Some(agent));
+        let by = (source == Source::SelfEdit).then_some(agent);
         if texts.is_empty() {
             return None;
         }

@@ -10,8 +10,10 @@ mod invariants;
 mod mail;
 mod members;
 mod neglect;
+mod news;
 mod offers;
 mod steer;
+mod succession;
 pub(super) mod untaken;
 pub(super) mod work;
 

@@ -1,13 +1,15 @@
 //! Work that does not move though nobody died: started and not reported on, claimable and not claimed, or assigned and not
 //! begun.
 
+use uuid::Uuid;
+
+use super::news::news;
 use crate::entity::Ctx;
 use crate::limits;
 use crate::pool::creation::TaskSpec;
-use crate::pool::event::{Created, Event};
-use crate::pool::state::{Pool, Source, Status, Task, Term};
+use crate::pool::event::Event;
+use crate::pool::state::{Pool, Source, Task, Term};
 use crate::time::Timestamp;
-use uuid::Uuid;
 
 /// Stalled tasks that one triage task names.
 const NAMED: usize = 50;
@@ -62,18 +64,7 @@ impl Pool {
         spec.tags = ["heartbeat", "triage", "auto-generated"].map(str::to_owned).to_vec();
         spec.priority = PRIORITY;
         spec.source = Source::System;
-        Some(Event::Created(Box::new(Created {
-            task: ctx.id(),
-            by: None,
-            spec,
-            status: Status::Pending,
-            agent: Some(lead),
-            offered_to: None,
-            dependencies: Vec::new(),
-            until: None,
-            sketch: None,
-            at: ctx.now,
-        })))
+        Some(news(lead, spec, ctx))
     }
 
     /// When the task that would be claimed next ought to have been.

@@ -96,14 +96,68 @@ fn ended_and_unknown_dependencies_need_facts() {
     let mut swarm = Swarm::new();
     let (done, failed, unknown) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
     let spec = after(&[done, failed, unknown]);
-    let need = Reply::NeedFacts { tasks: vec![done, failed, unknown] };
-    assert_eq!(swarm.run(create(spec.clone(), Vec::new())).unwrap(), need);
-    let ended = |task, outcome| Fact { task, outcome: Some(outcome), agent: None };
+    assert_eq!(needed(swarm.run(create(spec.clone(), Vec::new()))).0, [done, failed, unknown]);
+    let ended = |task, outcome| Fact { outcome: Some(outcome), ..Fact::unknown(task) };
     let facts = vec![ended(done, Outcome::Completed), ended(failed, Outcome::Failed), Fact::unknown(unknown)];
     let Reply::Created { task, warnings } = swarm.run(create(spec, facts)).unwrap() else { panic!() };
     assert_eq!(warnings.len(), 2);
     assert_eq!((task.unmet, task.blocked_by), (vec![failed, unknown], vec![failed]));
     assert_eq!(swarm.body(task.id)["blockedBy"], serde_json::json!([failed]));
+}
+
+/// Makes a task of this id, and ends it.
+fn comes_and_goes(swarm: &mut Swarm, id: Uuid, finish: Finish) {
+    let spec = TaskSpec { id: Some(id), ..TaskSpec::new("first") };
+    let (_, asked) = needed(swarm.run(create(spec.clone(), Vec::new())));
+    created(swarm.run(create(spec, vec![Fact { asked, ..Fact::unknown(id) }])));
+    swarm.run(claim(BOB, id)).unwrap();
+    swarm.finish(id, BOB, finish).unwrap();
+}
+
+#[test]
+fn what_is_made_and_ends_while_its_dependant_is_made_is_seen() {
+    let mut swarm = Swarm::new();
+    let (done, failed) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let spec = after(&[done, failed]);
+    let (tasks, asked) = needed(swarm.run(create(spec.clone(), Vec::new())));
+    assert_eq!(tasks, [done, failed]);
+    // The service finds neither of them.
+    comes_and_goes(&mut swarm, done, completed(""));
+    comes_and_goes(&mut swarm, failed, Finish::Failed { reason: None });
+    let facts = [done, failed].map(|task| Fact { asked, ..Fact::unknown(task) }).to_vec();
+    let Reply::Created { task, warnings } = swarm.run(create(spec, facts)).unwrap() else { panic!() };
+    assert_eq!((task.unmet, task.blocked_by, warnings.len()), (vec![failed], vec![failed], 1));
+}
+
+#[test]
+fn an_id_that_was_taken_while_it_was_looked_up_is_not_taken_twice() {
+    let mut swarm = Swarm::new();
+    let id = Uuid::from_u128(1);
+    let spec = TaskSpec { id: Some(id), ..TaskSpec::new("another") };
+    let (_, asked) = needed(swarm.run(create(spec.clone(), Vec::new())));
+    comes_and_goes(&mut swarm, id, completed("one"));
+    let late = create(spec, vec![Fact { asked, ..Fact::unknown(id) }]);
+    assert_eq!(swarm.refused(late), Code::AlreadyExists);
+    assert_eq!(swarm.body(id)["output"], "one");
+}
+
+#[test]
+fn what_may_have_ended_under_somebody_else_is_asked_for_once_more() {
+    let mut swarm = Swarm::new();
+    let first = Uuid::from_u128(1);
+    let (_, asked) = needed(swarm.run(create(after(&[first]), Vec::new())));
+    comes_and_goes(&mut swarm, first, completed(""));
+    swarm.0.advance(Duration::from_millis(1));
+    swarm.0.restart();
+    // Another owner, and the same one that has loaded the pool anew.
+    for epoch in [swarm.0.epoch, asked.unwrap().epoch] {
+        swarm.0.epoch = epoch;
+        let facts = vec![Fact { asked, ..Fact::unknown(first) }];
+        assert_eq!(needed(swarm.run(create(after(&[first]), facts))).0, [first]);
+    }
+    let facts = vec![Fact { outcome: Some(Outcome::Completed), asked, ..Fact::unknown(first) }];
+    let Reply::Created { task, .. } = swarm.run(create(after(&[first]), facts)).unwrap() else { panic!() };
+    assert!(task.unmet.is_empty());
 }
 
 #[test]

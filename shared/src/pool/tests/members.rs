@@ -2,8 +2,8 @@ use serde_json::json;
 
 use super::*;
 use crate::entity::{Changes, DocumentChange, Effect};
-use crate::harness::merge;
 use crate::id::Kind;
+use crate::json::merge;
 
 #[test]
 fn a_member_shows_the_agent_shape() {
@@ -53,6 +53,24 @@ fn joining_keeps_ids_names_and_the_lead_unique() {
 }
 
 #[test]
+fn whoever_comes_to_lead_gets_what_its_predecessor_left_and_hears_of_questions_once() {
+    let mut swarm = Swarm::empty();
+    let told = |swarm: &Swarm| (swarm.sent(Kind::Inboxes), swarm.sent(Kind::Questions));
+    let inherit = |lead: Uuid| json!({ "inherit": { "lead": lead } });
+    let tell = |lead: Uuid| json!({ "tell_lead": { "lead": lead } });
+    swarm.run(Command::Join(join(BOB, "bob", false))).unwrap();
+    assert!(swarm.0.effects.is_empty(), "a worker gets nothing");
+    swarm.run(Command::Join(join(LEAD, "lead", true))).unwrap();
+    assert_eq!(told(&swarm), (vec![inherit(LEAD)], vec![tell(LEAD)]));
+    swarm.run(Command::Join(join(LEAD, "lead", true))).unwrap();
+    assert_eq!(told(&swarm), (vec![inherit(LEAD); 2], vec![tell(LEAD)]), "it led already");
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    swarm.0.effects.clear();
+    swarm.run(Command::Join(join(BOB, "bob", true))).unwrap();
+    assert_eq!(told(&swarm), (vec![inherit(BOB)], vec![tell(BOB)]));
+}
+
+#[test]
 fn a_worker_takes_the_leads_place_while_it_is_free() {
     let mut swarm = Swarm::new();
     let leads = || Command::Join(join(ANN, "ann", true));
@@ -71,6 +89,51 @@ fn a_worker_takes_the_leads_place_while_it_is_free() {
     }
     assert_eq!(swarm.0.events.len(), events, "it led already");
     assert_eq!(swarm.refused(Command::Join(join(BOB, "bob", true))), Code::LeadExists);
+}
+
+/// A command with what its host looks up for it.
+fn informed(swarm: &Swarm, mut command: Command) -> Command {
+    let document = Pool::consults(&command).unwrap();
+    Pool::consulted(&mut command, &Json::of(swarm.0.body(&document).unwrap()));
+    assert_eq!(Pool::consults(&command), None);
+    command
+}
+
+#[test]
+fn the_texts_of_who_takes_the_leads_place_say_that_it_leads() {
+    let mut swarm = Swarm::new();
+    let was = swarm.0.body(&format!("profile/{ANN}")).unwrap().clone();
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    let plain = Command::Join(join(ANN, "ann", true));
+    let command = informed(&swarm, plain.clone());
+    assert_eq!(Pool::asked(&command), Some(plain), "it is the same request with other texts");
+    swarm.run(command).unwrap();
+    let profile = swarm.0.body(&format!("profile/{ANN}")).unwrap();
+    let mut other = Swarm::empty();
+    other.run(Command::Join(join(ANN, "ann", true))).unwrap();
+    assert_eq!(profile, other.0.body(&format!("profile/{ANN}")).unwrap(), "as if it had joined so");
+    let sent = swarm.sent(Kind::Profiles);
+    let kept = &sent[0]["changed"];
+    assert_eq!((&kept["source"], &kept["by"]), (&json!("system"), &Value::Null));
+    for field in ["claudeMd", "identityMd"] {
+        assert_eq!(kept["texts"][field], json!({"text": profile[field], "before": was[field]}));
+    }
+    assert_eq!(swarm.0.restored(), swarm.0.entity);
+}
+
+#[test]
+fn what_a_member_wrote_itself_stays_when_it_comes_to_lead() {
+    let mut swarm = Swarm::new();
+    let (claude_md, role) = (Some("Test whatever is built.".to_owned()), Some("tester".to_owned()));
+    let identity_md = Some("# Ann\n\n- Position: worker\n- Role: tester\n".to_owned());
+    swarm.run(describe(Profile { claude_md, identity_md, role, ..Profile::default() })).unwrap();
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    let command = informed(&swarm, Command::Join(join(ANN, "ann", true)));
+    swarm.run(command).unwrap();
+    let profile = swarm.0.body(&format!("profile/{ANN}")).unwrap();
+    assert_eq!(profile["claudeMd"], "Test whatever is built.");
+    assert_eq!(profile["identityMd"], "# Ann\n\n- Position: lead\n- Role: tester\n");
+    assert_eq!(swarm.member(ANN)["role"], "tester");
 }
 
 #[test]

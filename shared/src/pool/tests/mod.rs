@@ -9,6 +9,7 @@ mod leases;
 mod mailing;
 mod members;
 mod neglect;
+mod news;
 mod random;
 mod sending;
 mod standing;
@@ -21,8 +22,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::Code;
-use crate::harness::Bench;
 use crate::id::{InstanceId, Name};
+use crate::testbed::Bench;
 
 pub(super) const LEAD: Uuid = Uuid::from_u128(0xa0);
 pub(super) const ANN: Uuid = Uuid::from_u128(0xa1);
@@ -42,6 +43,8 @@ impl Swarm {
         for (agent, name) in [(LEAD, "lead"), (ANN, "ann"), (BOB, "bob")] {
             swarm.0.run(Command::Join(join(agent, name, agent == LEAD))).unwrap();
         }
+        // What others heard of that is no part of what a test does.
+        swarm.0.effects.clear();
         swarm
     }
 
@@ -144,6 +147,7 @@ pub(super) fn join(agent: Uuid, name: &str, lead: bool) -> Join {
         description: None,
         max_tasks: None,
         managed: false,
+        texts: None,
     }
 }
 
@@ -174,6 +178,14 @@ pub(super) fn report(task: Uuid, by: Uuid) -> Progress {
 
 pub(super) fn completed(output: &str) -> Finish {
     Finish::Completed { output: Some(output.to_owned()) }
+}
+
+/// The tasks that the pool wants to know about, and when it has asked.
+pub(super) fn needed(reply: Result<Reply, Refusal>) -> (Vec<Uuid>, Option<Asked>) {
+    match reply.unwrap() {
+        Reply::NeedFacts { tasks, asked } => (tasks, asked),
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(super) fn created(reply: Result<Reply, Refusal>) -> Uuid {

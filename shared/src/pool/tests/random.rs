@@ -16,6 +16,7 @@ use crate::forge::{Act, Activity};
 enum Step {
     Member(u8, u8),
     Create { by: u8, target: u8, agent: u8, priority: u8, depends: Vec<u8>, text: u8 },
+    Overtaken(u8, u8),
     Poll(u8, bool, bool),
     Task(u8, u8, u8),
     Report(u8, u8, u8),
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => create.prop_map(|(by, target, agent, priority, depends, text)| Step::Create {
             by, target, agent, priority, depends, text
         }),
+        1 => (0..4u8, 0..6u8).prop_map(|(agent, what)| Step::Overtaken(agent, what)),
         5 => (0..4u8, any::<bool>(), any::<bool>()).prop_map(|(a, m, l)| Step::Poll(a, m, l)),
         8 => (any::<u8>(), 0..4u8, 0..13u8).prop_map(|(task, agent, what)| Step::Task(task, agent, what)),
         4 => (any::<u8>(), 0..4u8, 0..4u8).prop_map(|(task, agent, what)| Step::Report(task, agent, what)),
@@ -103,8 +105,10 @@ impl Run {
                     0 => Rules::Plain,
                     by => Rules::Delegation { allow_duplicate: *by == 1 },
                 };
-                self.create(Create { by: Some(agent(*by)), spec, target, rules, facts: Vec::new() });
+                let create = Create { by: Some(agent(*by)), spec, target, rules, facts: Vec::new() };
+                self.create(create, |_| ());
             }
+            Step::Overtaken(who, what) => self.overtaken(agent(*who), *what),
             Step::Poll(who, managed, last) => {
                 let who = agent(*who);
                 let command =
@@ -205,18 +209,48 @@ impl Run {
         let _ = self.swarm.run(command);
     }
 
-    /// Creates as the service does: it supplies the facts that are asked for.
-    fn create(&mut self, mut create: Create) {
-        let mut reply = self.swarm.run(Command::Create(Box::new(create.clone())));
-        if let Ok(Reply::NeedFacts { tasks }) = &reply {
-            create.facts = tasks.iter().map(|&task| self.fact(task)).collect();
-            reply = self.swarm.run(Command::Create(Box::new(create)));
+    /// Creates as the service does: it supplies the facts that are asked for. Once these are looked up for the first
+    /// time, something else happens.
+    fn create(&mut self, mut create: Create, meanwhile: impl FnOnce(&mut Self)) {
+        let mut meanwhile = Some(meanwhile);
+        for _ in 0..4 {
+            match self.swarm.run(Command::Create(Box::new(create.clone()))) {
+                Ok(Reply::Created { task, .. }) => return self.tasks.push(task.id),
+                Ok(Reply::NeedFacts { tasks, asked }) => {
+                    create.facts.retain(|fact| !tasks.contains(&fact.task));
+                    create.facts.extend(tasks.iter().map(|&task| Fact { asked, ..self.fact(task) }));
+                }
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => return,
+            }
+            if let Some(happens) = meanwhile.take() {
+                happens(self);
+            }
         }
-        match reply {
-            Ok(Reply::Created { task, .. }) => self.tasks.push(task.id),
-            Ok(other) => panic!("{other:?}"),
-            Err(_) => {}
-        }
+        panic!("{create:?} is never decided");
+    }
+
+    /// A task waits for one that nobody knows when it is looked up. That is made meanwhile, and ends perhaps, and the
+    /// pool may get another owner.
+    fn overtaken(&mut self, who: Uuid, what: u8) {
+        let late = Uuid::from_u128(0xf000 + self.tasks.len() as u128);
+        let create = |id, depends_on| {
+            let spec = TaskSpec { id, depends_on, ..TaskSpec::new("overtaken") };
+            Create { by: Some(who), spec, target: Target::Pool, rules: Rules::Plain, facts: Vec::new() }
+        };
+        self.create(create(None, vec![late]), |run| {
+            run.create(create(Some(late), Vec::new()), |_| ());
+            let _ = match what % 3 {
+                0 => run.swarm.run(Command::Cancel { task: late, by: None, reason: None }),
+                1 => {
+                    run.swarm.run(claim(who, late)).and_then(|_| run.swarm.finish(late, who, completed("ok")))
+                }
+                _ => run.swarm.run(claim(who, late)),
+            };
+            if what > 2 {
+                run.swarm.0.restart();
+            }
+        });
     }
 
     fn fact(&self, task: Uuid) -> Fact {
@@ -228,7 +262,30 @@ impl Run {
             Status::Cancelled => Outcome::Cancelled,
             live => panic!("{task} is {live} and yet asked for"),
         };
-        Fact { task, outcome: Some(outcome), agent: head.agent }
+        Fact { outcome: Some(outcome), agent: head.agent, ..Fact::unknown(task) }
+    }
+
+    /// What waits for a task sees how that has ended.
+    fn check_dependencies(&self, task: Uuid, head: &Task) {
+        if head.status.is_terminal() {
+            return;
+        }
+        for dependency in head.dependencies.iter().filter(|dependency| dependency.outcome.is_none()) {
+            let other = self.swarm.0.head(&format!("task/{}", dependency.task)).cloned();
+            let other = other.map(|head| serde_json::from_value::<Task>(head).unwrap().status);
+            assert!(
+                !other.is_some_and(Status::is_terminal),
+                "{task} waits for {dependency}, which has ended"
+            );
+        }
+    }
+
+    /// News are for whoever leads, and for nobody while nobody does.
+    fn check_news(&self) {
+        let pool = &self.swarm.0.entity;
+        for (id, task) in pool.tasks.iter().filter(|(_, task)| task.news) {
+            assert_eq!(task.agent, pool.lead(), "{id} is with somebody else");
+        }
     }
 
     fn act(&mut self, task: Uuid, who: Uuid, what: u8) {
@@ -299,10 +356,12 @@ impl Run {
             if head.status.is_terminal() {
                 assert_eq!(self.ended.entry(task).or_insert_with(|| body.clone()), &body, "an end changed");
             }
+            self.check_dependencies(task, &head);
             let attempts = self.attempts.insert(task, head.attempt).unwrap_or_default();
             assert!(head.attempt >= attempts);
         }
         self.check_recoveries();
+        self.check_news();
         for number in 0..4 {
             let Some(member) = self.swarm.0.entity.member(agent(number)) else { continue };
             let busy = self.swarm.0.entity.active(agent(number)) > 0;

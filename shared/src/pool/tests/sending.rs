@@ -92,8 +92,8 @@ fn a_child_goes_to_the_agent_of_its_parent() {
     let gone = Uuid::from_u128(77);
     child.spec.task = "something else entirely".to_owned();
     child.spec.parent = Some(gone);
-    assert_eq!(swarm.run(command(&child)).unwrap(), Reply::NeedFacts { tasks: vec![gone] });
-    child.facts = vec![Fact { task: gone, outcome: Some(Outcome::Completed), agent: Some(BOB) }];
+    assert_eq!(needed(swarm.run(command(&child))).0, [gone]);
+    child.facts = vec![Fact { outcome: Some(Outcome::Completed), agent: Some(BOB), ..Fact::unknown(gone) }];
     let id = created(swarm.run(command(&child)));
     assert_eq!(swarm.head(id).agent, Some(BOB));
 
@@ -114,7 +114,8 @@ fn a_child_of_a_task_whose_agent_has_left_is_for_the_pool() {
     {
         let mut child = send(LEAD, text, target);
         child.spec.parent = Some(parent);
-        child.facts = vec![Fact { task: parent, outcome: Some(Outcome::Completed), agent: Some(ANN) }];
+        child.facts =
+            vec![Fact { outcome: Some(Outcome::Completed), agent: Some(ANN), ..Fact::unknown(parent) }];
         let id = created(swarm.run(command(&child)));
         assert_eq!((swarm.status(id), swarm.head(id).agent), (Status::Unassigned, None));
     }

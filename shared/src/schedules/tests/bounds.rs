@@ -11,11 +11,23 @@ fn a_tick_fires_so_many_and_the_next_one_the_others() {
     }
     // By their names this one is the last, and by its time the first.
     create(&mut bench, once("xylophone", 4000)).unwrap();
-    let list =
-        |soonest| Command::List { enabled: None, name: None, one_time: None, hide_completed: true, soonest };
+    let list = |soonest| Command::List {
+        enabled: None,
+        name: None,
+        one_time: None,
+        hide_completed: true,
+        soonest,
+        after: String::new(),
+    };
     let Reply::List { schedules, left_out } = bench.run(list(false)).unwrap() else { panic!("a list") };
     assert_eq!((schedules.len(), left_out), (1000, 101));
     assert_eq!(schedules[0]["name"], "soon 0000");
+    let after = schedules[999]["name"].as_str().unwrap().to_owned();
+    let (enabled, name, one_time, hide_completed, soonest) = (None, Some("0".to_owned()), None, true, false);
+    let behind = Command::List { enabled, name, one_time, hide_completed, soonest, after };
+    let Reply::List { schedules, left_out } = bench.run(behind).unwrap() else { panic!("a list") };
+    assert_eq!((schedules.len(), left_out), (100, 0), "those that are wanted of them");
+    assert_eq!((&schedules[0]["name"], &schedules[99]["name"]), (&json!("soon 1000"), &json!("soon 1099")));
     let Reply::List { schedules, left_out } = bench.run(list(true)).unwrap() else { panic!("a list") };
     assert_eq!((schedules.len(), left_out), (1000, 101));
     assert_eq!((&schedules[0]["name"], &schedules[1]["name"]), (&json!("xylophone"), &json!("soon 0000")));

@@ -22,6 +22,7 @@ use super::guests::Guests;
 use super::history::{Call, Operation, Write};
 use super::network::Network;
 use super::node::{Ask, In, Node, Wish};
+use super::runner::Runner;
 use super::store::Store;
 use super::trace::Trace;
 use super::witness::{Floor, Witness};
@@ -250,7 +251,8 @@ impl World {
         let guests: Vec<Guests> = (0..if waits { runners } else { 0 }).map(|_| Guests::default()).collect();
         for number in 0..runners {
             self.runners.insert(format!("runner-{number}"), clients.len());
-            clients.push(Client::runner(number, guests.get(number).cloned(), rng("runner", number)));
+            let runner = Runner::new(number, guests.get(number).cloned(), rng("restarts", number));
+            clients.push(Client::runner(runner, rng("runner", number)));
         }
         if !guests.is_empty() {
             clients.push(Client::ringer(rng("ringer", 0)));

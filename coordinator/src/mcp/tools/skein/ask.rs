@@ -8,9 +8,9 @@ use skein_shared::{Code, Refusal, limits, questions};
 use uuid::Uuid;
 
 use crate::auth::Right;
-use crate::mcp::asked::{self, ANSWER};
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::client::{Ability, Form, Questions};
+use crate::mcp::elicitation::{self, ANSWER};
 use crate::mcp::result::{Answer, Then};
 use crate::mcp::schema::{Args, any_text, integer, list, one_of, text, uuid};
 use crate::service::questions::Draft;
@@ -94,10 +94,10 @@ async fn ask(call: Call, args: Ask) -> Outcome {
 fn show(args: &Ask, unfit: Option<&Refusal>) -> Answer {
     let choices: Vec<&str> = args.choices.iter().map(String::as_str).collect();
     let questions = match unfit {
-        None => Questions::one(ANSWER, asked::form(&args.question, &choices)),
+        None => Questions::one(ANSWER, elicitation::form(&args.question, &choices)),
         Some(problem) => {
             let again = format!("{}\n\n{problem}", args.question);
-            Questions::one(ANSWER, asked::form(&again, &choices)).keeping(json!("asked again"))
+            Questions::one(ANSWER, elicitation::form(&again, &choices)).keeping(json!("asked again"))
         }
     };
     Answer::new("", json!({})).then(Then::Asks(Box::new(questions)))
@@ -122,11 +122,11 @@ async fn file(call: Call, args: Ask) -> Outcome {
     };
     let filed = call.service.ask_question(&call.who, call.request, draft).await?;
     // A repeat of the call may find what the first one asked answered.
-    if let Some(outcome) = asked::outcome(&filed.question) {
+    if let Some(outcome) = elicitation::outcome(&filed.question) {
         return Ok(outcome);
     }
     if call.client.can(Ability::Tasks) {
-        return Ok(Answer::new("", json!({})).then(Then::Goes(Box::new(asked::job(&filed.question)))));
+        return Ok(Answer::new("", json!({})).then(Then::Goes(Box::new(elicitation::job(&filed.question)))));
     }
     let id = &filed.question["id"];
     let whom =

@@ -18,7 +18,7 @@ use crate::service::lists;
 
 const SWARM: Toolset = Toolset::Swarm;
 const STATUSES: [&str; 5] = ["draft", "active", "paused", "completed", "cancelled"];
-const EPIC: [&str; 24] = [
+const EPIC: [&str; 25] = [
     "id",
     "name",
     "description",
@@ -31,6 +31,7 @@ const EPIC: [&str; 24] = [
     "createdByAgentId",
     "leadAgentId",
     "channelId",
+    "channelProblem",
     "researchDocPath",
     "planDocPath",
     "slackChannelId",
@@ -105,7 +106,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .about("Delete an epic; its tasks and its channel stay.", "Its creator and the lead may.")
             .found_by("remove project")
             .args(which())
-            .output(json!({ "success": flag(), "message": any_text(4000) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "channelId": uuid() })),
         Tool::new("assign-task-to-epic", "Assign a task to an epic", SWARM, assign)
             .writes(Right::Lead)
             .idempotent()
@@ -166,7 +167,9 @@ async fn create(call: Call, args: CreateArgs) -> Outcome {
     let CreateArgs { name, priority, lead_agent_id: lead, texts } = args;
     let create = Create { name, creator: None, lead, priority, texts };
     let (epic, channel) = call.service.create_epic(&call.who, call.request, create).await?;
-    let message = format!("Epic {} is a draft; send-task with its epicId adds tasks.", short(&epic));
+    let problem = epic["channelProblem"].as_str();
+    let problem = problem.map_or_else(String::new, |problem| format!(" It has no channel: {problem}."));
+    let message = format!("Epic {} is a draft; send-task with its epicId adds tasks.{problem}", short(&epic));
     Ok(done(message, facts!({ "epic": epic, "channel": channel })))
 }
 
@@ -270,8 +273,15 @@ async fn update(call: Call, args: UpdateArgs) -> Outcome {
 }
 
 async fn delete(call: Call, args: One) -> Outcome {
-    let (_, name) = call.service.delete_epic(&call.who, call.request, args.which()?).await?;
-    Ok(done(format!("Epic {name} is deleted; its tasks stay."), json!({})))
+    let (name, channel) = call.service.delete_epic(&call.who, call.request, args.which()?).await?;
+    let message = match channel {
+        None => format!("Epic {name} is deleted; its tasks stay."),
+        Some(channel) => format!(
+            "Epic {name} is deleted; its tasks stay, and so does its channel {channel}. A swarm has 10,000 channels at \
+             most: delete-channel removes this one if nobody needs it."
+        ),
+    };
+    Ok(done(message, facts!({ "channelId": channel.map(|id| id.to_string()) })))
 }
 
 #[derive(Deserialize)]

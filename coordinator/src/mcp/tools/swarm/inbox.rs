@@ -1,16 +1,17 @@
 //! The lead's inbox: what people wrote through Slack or mail.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::{done, short};
-use crate::auth::Right;
+use crate::auth::{Principal, Right, Role};
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, agent, any_text, flag, list, object, one_of, text, uuid};
-use crate::service::inbox::Delegation;
+use crate::mcp::schema::{Args, agent, any_text, at_least, flag, list, object, one_of, text, uuid};
+use crate::service::Service;
+use crate::service::inbox::{Delegation, Waiting};
 
 const SWARM: Toolset = Toolset::Swarm;
 
@@ -36,11 +37,17 @@ pub(super) fn tools() -> Vec<Tool> {
             .reads()
             .about(
                 "Read a message of your inbox; only the lead has one.",
-                "Reading does not change its status.",
+                "Without an id the oldest that are open. Reading does not change their status.",
             )
             .found_by("slack mail email human request")
-            .args(Args::none().need("inboxMessageId", uuid(), "The message"))
-            .output(json!({ "success": flag(), "message": any_text(300_000), "inboxMessage": object() })),
+            .args(Args::none().take("inboxMessageId", uuid(), "The message"))
+            .output(json!({
+                "success": flag(),
+                "message": any_text(300_000),
+                "inboxMessage": object(),
+                "inboxMessages": list(object(), 5),
+                "openInboxMessages": at_least(0),
+            })),
         Tool::new("inbox-delegate", "Delegate an inbox message", SWARM, delegate)
             .writes(Right::Lead)
             .additive()
@@ -115,14 +122,59 @@ async fn register(call: Call, args: Register) -> Outcome {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Get {
-    inbox_message_id: Uuid,
+    inbox_message_id: Option<Uuid>,
 }
 
 async fn get(call: Call, args: Get) -> Outcome {
-    let message = call.service.inbox_message(&call.who, args.inbox_message_id).await?;
+    let Some(id) = args.inbox_message_id else { return open(call).await };
+    let message = call.service.inbox_message(&call.who, id).await?;
     let content = message["content"].as_str().unwrap_or_default().to_owned();
     let status = message["status"].as_str().unwrap_or_default();
     Ok(done(format!("This message is {status}:\n\n{content}"), facts!({ "inboxMessage": message })))
+}
+
+async fn open(call: Call) -> Outcome {
+    let Waiting { messages, count } = call.service.open_messages(&call.who).await?;
+    let mut said = are_open(count, messages.len(), call.who.role);
+    for message in &messages {
+        let field = |name: &str| message[name].as_str().unwrap_or_default();
+        let (id, source, status) = (field("id"), field("source"), field("status"));
+        said.push_str(&format!("\n\n{id} ({source}, {status}):\n{}", field("content")));
+    }
+    Ok(done(said, facts!({ "inboxMessages": messages, "openInboxMessages": count })))
+}
+
+/// How many messages are open, and how many of them are shown. Operators may look, and have no inbox; to a lead those
+/// that others have left come a moment after it has begun to lead.
+fn are_open(count: usize, shown: usize, role: Role) -> String {
+    let (open, are) = (counted(count, "message", "messages"), are(count));
+    match shown {
+        0 if role == Role::Operator => {
+            format!("{open} of the lead's inbox {are} open; the lead alone is shown what they say.")
+        }
+        _ if shown == count => format!("{open} of your inbox {are} open."),
+        0 => {
+            format!("{open} that others have left {are} open and on the way to you; look again in a moment.")
+        }
+        _ => format!("{open} of your inbox {are} open; these are the oldest {shown}."),
+    }
+}
+
+fn are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+/// What the lead is told of its inbox beside what it has asked: if something waits there, how much, and how to see it.
+pub(super) async fn waiting(service: &Service, who: &Principal, agent: &Value) -> (String, Option<usize>) {
+    let open = match agent["isLead"] == true {
+        true => service.count_open_messages(who).await.filter(|count| *count > 0),
+        false => None,
+    };
+    let told = open.map(|count| {
+        let messages = counted(count, "message", "messages");
+        format!(" {messages} of your inbox {} open; get-inbox-message shows the oldest.", are(count))
+    });
+    (told.unwrap_or_default(), open)
 }
 
 #[derive(Deserialize)]
@@ -152,4 +204,23 @@ async fn delegate(call: Call, args: Delegate) -> Outcome {
         format!("Task {} is made of the message.", short(&changed.task)),
         facts!({ "task": changed.task }),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_of_messages_that_are_not_shown() {
+        for (count, shown, role, says) in [
+            (0, 0, Role::Lead, "0 messages of your inbox are open."),
+            (1, 1, Role::Lead, "1 message of your inbox is open."),
+            (6, 5, Role::Lead, "6 messages of your inbox are open; these are the oldest 5."),
+            (2, 0, Role::Lead, "2 messages that others have left are open and on the way to you; "),
+            (2, 0, Role::Operator, "2 messages of the lead's inbox are open; the lead alone "),
+        ] {
+            let told = are_open(count, shown, role);
+            assert!(told.starts_with(says), "{told}");
+        }
+    }
 }

@@ -8,6 +8,9 @@ use uuid::Uuid;
 
 use crate::service::Event;
 
+/// A worker leads from now on.
+const TOOK_LEAD: &str = "took_lead";
+
 /// An event as an entry of the swarm's log, if it has a word for it.
 pub fn of_swarm(event: &Event) -> Option<Value> {
     Some(entry(event, word(event)?))
@@ -23,10 +26,11 @@ fn entry(event: &Event, kind: &str) -> Value {
     let first = |fields: &[&str]| fields.iter().find_map(|field| facts.get(*field).filter(|v| !v.is_null()));
     let member = kind.starts_with("agent").then(|| json!(event.subject));
     let author = facts.pointer("/author/id").cloned();
+    let leads = (event.kind == TOOK_LEAD).then(|| json!("lead"));
     let told = [
         ("taskId", facts.get("task").cloned()),
         ("agentId", member.or(author).or_else(|| first(&["agent", "by"]).cloned())),
-        ("newValue", first(&["text", "outcome", "status", "reason", "name"]).cloned()),
+        ("newValue", leads.or_else(|| first(&["text", "outcome", "status", "reason", "name"]).cloned())),
     ];
     let mut entry = json!({
         "id": Uuid::new_v5(&Uuid::NAMESPACE_OID, &event.position.to_be_bytes()), "eventType": kind,
@@ -43,7 +47,8 @@ fn entry(event: &Event, kind: &str) -> Value {
 fn word(event: &Event) -> Option<&'static str> {
     Some(match (event.key.kind, event.kind.as_str()) {
         (Kind::Channels, "posted") | (Kind::Pool, "steered") => "channel_message",
-        (Kind::Pool, "joined") => "agent_joined",
+        // It has joined anew, as the lead. How agents are is left out of the log of all.
+        (Kind::Pool, "joined" | TOOK_LEAD) => "agent_joined",
         (Kind::Pool, "left") => "agent_left",
         (Kind::Pool, "went_offline" | "came_back") => "agent_status_change",
         (Kind::Pool, "created") if event.facts()["status"] == "offered" => "task_offered",

@@ -30,6 +30,10 @@ const MESSAGE: [&str; 10] = [
     "createdAt",
     "number",
 ];
+/// So many who could not be mentioned are named in words.
+const SHOWN: usize = 10;
+const NO_TASK: &str = " No task was made of it, for neither it nor the message that it answers mentions a member; post \
+                       it again and mention those who are to have one.";
 const CHANNEL: [&str; 7] = ["id", "name", "description", "type", "createdBy", "participants", "createdAt"];
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -128,11 +132,31 @@ async fn post(call: Call, args: Post) -> Outcome {
     let posted = call.service.post_message(&call.who, call.request, draft).await?;
     let mut message = format!("Posted in {}.", posted.channel);
     let mut facts = facts!({ "posted": posted.message });
-    if !posted.tasks.is_empty() {
-        message = format!("{message} {} tasks were made of it.", posted.tasks.len());
-        facts["taskIds"] = json!(posted.tasks);
+    match posted.tasks {
+        Some(tasks) if tasks.is_empty() => message.push_str(NO_TASK),
+        Some(tasks) => {
+            message = format!("{message} {} made of it.", counted(tasks.len(), "task was", "tasks were"));
+            facts["taskIds"] = json!(tasks);
+        }
+        None => {}
+    }
+    if !posted.strangers.is_empty() {
+        message = format!("{message} {}", left_out(&posted.strangers));
+        facts["strangers"] = json!(posted.strangers);
     }
     Ok(done(message, facts))
+}
+
+fn left_out(strangers: &[Uuid]) -> String {
+    let shown: Vec<String> = strangers.iter().take(SHOWN).map(Uuid::to_string).collect();
+    let more = match strangers.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "Not mentioned, for they are no members of this swarm (get-swarm lists those): {}{more}.",
+        shown.join(", ")
+    )
 }
 
 #[derive(Deserialize)]

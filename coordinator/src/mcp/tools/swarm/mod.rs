@@ -56,7 +56,7 @@ fn done(message: impl Into<String>, facts: Value) -> Answer {
     Answer::new(message, json)
 }
 
-/// A refusal whose facts stand beside its sentence, where the seed has them there.
+/// A refusal whose facts stand beside its sentence, where Agent Swarm has them there.
 fn refused(refusal: Refusal) -> Answer {
     let Refusal { code, message, detail, .. } = refusal;
     let mut answer = done(message, detail);

@@ -17,7 +17,7 @@ use crate::mcp::result::counted;
 use crate::mcp::schema::{
     Args, agent, any_text, at_least, flag, instant, integer, list, object, one_of, or_null, text, uuid,
 };
-use crate::service::schedules::{Made, Wanted};
+use crate::service::schedules::{Made, Wanted, next};
 
 const SWARM: Toolset = Toolset::Swarm;
 const TYPES: [&str; 2] = ["recurring", "one_time"];
@@ -79,7 +79,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .output(result()),
         Tool::new("list-schedules", "List schedules", SWARM, list_schedules)
             .reads()
-            .about("List schedules by name.", "One-time schedules that ran are left out unless hideCompleted is false.")
+            .about("List schedules by name.", "")
             .found_by("cron recurring timers show next fire")
             .args(
                 Args::none()
@@ -89,7 +89,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("hideCompleted", flag(), "Leave out one-time ones that ran (true)"),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "schedules": list(object(), 1000), "count": integer(0, 1000) }))
-            .lists("schedules", &SCHEDULE),
+            .lists("schedules", &SCHEDULE)
+            .paged(),
         Tool::new("update-schedule", "Update a schedule", SWARM, update)
             .writes(Right::Work)
             .idempotent()
@@ -191,6 +192,8 @@ struct ListArgs {
     name: Option<String>,
     schedule_type: Option<String>,
     hide_completed: Option<bool>,
+    #[serde(default)]
+    cursor: String,
 }
 
 async fn list_schedules(call: Call, args: ListArgs) -> Outcome {
@@ -200,11 +203,13 @@ async fn list_schedules(call: Call, args: ListArgs) -> Outcome {
         one_time: args.schedule_type.map(|kind| kind == "one_time"),
         hide_completed: args.hide_completed.unwrap_or(true),
         soonest: false,
+        after: args.cursor,
     };
     let (schedules, left_out) = call.service.list_schedules(&call.who, wanted).await?;
     let count = schedules.len();
     let message = listed(&counted(count, "schedule", "schedules"), left_out);
-    Ok(done(message, facts!({ "schedules": schedules, "count": count })))
+    let cursor = next(&schedules, left_out).map(str::to_owned);
+    Ok(done(message, facts!({ "schedules": schedules, "count": count, "cursor": cursor })))
 }
 
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 use skein_shared::Refusal;
 
-use super::{continued, done, warned};
+use super::{continued, done, inbox, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
@@ -114,11 +114,12 @@ async fn join(call: Call, args: Join) -> Outcome {
         true => ("its lead", "send-task hands out work"),
         false => ("worker", "poll-task gives you work"),
     };
+    let (waiting, open) = inbox::waiting(&call.service, &call.who, &agent).await;
     let message = match existing {
-        true => format!("You are a member of the swarm already, as {part} `{name}`; {next}."),
-        false => format!("You joined the swarm as {part} `{name}`; {next}."),
+        true => format!("You are a member of the swarm already, as {part} `{name}`; {next}.{waiting}"),
+        false => format!("You joined the swarm as {part} `{name}`; {next}.{waiting}"),
     };
-    Ok(done(message, facts!({ "agent": agent })))
+    Ok(done(message, facts!({ "agent": agent, "openInboxMessages": open })))
 }
 
 #[derive(Deserialize)]
@@ -129,9 +130,12 @@ async fn info(call: Call, _: Nothing) -> Outcome {
         Some(agent) => {
             let name = agent["name"].as_str().unwrap_or_default().to_owned();
             let role = if agent["isLead"] == true { "the lead" } else { "a worker" };
+            let (waiting, open) = inbox::waiting(&call.service, &call.who, &agent).await;
             done(
-                format!("You are {name}, {role} of swarm {}.", call.who.swarm),
-                facts!({ "agentId": call.who.agent.to_string(), "yourAgentInfo": agent }),
+                format!("You are {name}, {role} of swarm {}.{waiting}", call.who.swarm),
+                facts!({
+                    "agentId": call.who.agent.to_string(), "yourAgentInfo": agent, "openInboxMessages": open
+                }),
             )
         }
         None => done(

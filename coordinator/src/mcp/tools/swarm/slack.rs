@@ -34,7 +34,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .open_world()
             .about(
                 "Answer a person in the Slack thread of a task or inbox message.",
-                "One of inboxMessageId and taskId is needed; the task must be yours.",
+                "Needs inboxMessageId or the taskId of a task of yours. A letter or notice it ends unsent.",
             )
             .found_by("answer human person user thread post")
             .args(
@@ -150,8 +150,15 @@ struct ReplyArgs {
 async fn reply(call: Call, args: ReplyArgs) -> Outcome {
     let address = Address { message: args.inbox_message_id, task: args.task_id, channel: None, thread: None };
     let repeats = call.key.is_some();
-    call.service.slack_reply(&call.who, call.request, &address, &args.message, repeats).await?;
-    Ok(done("The answer is in its Slack thread.", json!({})))
+    let place = call.service.slack_reply(&call.who, call.request, &address, &args.message, repeats).await?;
+    let said = match place {
+        Some(_) => "The answer is in its Slack thread.",
+        None => {
+            "The message counts as answered and will not come again. It did not come from Slack, so nothing was sent: \
+             answer a letter with AgentMail's own tools."
+        }
+    };
+    Ok(done(said, json!({})))
 }
 
 #[derive(Deserialize)]

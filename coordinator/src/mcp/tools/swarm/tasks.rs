@@ -263,7 +263,9 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
         cursor: args.cursor,
     };
     let mut list = call.service.list_tasks(&call.who, wanted).await?;
-    let mut tasks: Vec<Value> = std::mem::take(&mut list.rows).into_iter().map(summary).collect();
+    let rows = std::mem::take(&mut list.rows).into_iter();
+    // Only what is shown can be too long.
+    let mut tasks: Vec<Value> = rows.map(|task| summary(task, &call.fields)).collect();
     let cut = excerpts::shorten(&mut tasks);
     let text = match tasks.len() {
         0 => "No task matches.".to_owned(),
@@ -273,8 +275,11 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
     Ok(continued(with_warning(answer, cut), &list))
 }
 
-fn summary(mut task: Value) -> Value {
-    SUMMARY.iter().filter_map(|field| Some((*field, task.get_mut(*field)?.take()))).collect()
+/// A task in a list, with the fields that are wanted alone; without any, with all.
+fn summary(mut task: Value, wanted: &[String]) -> Value {
+    let is_wanted = |field: &str| wanted.is_empty() || wanted.iter().any(|one| one == field);
+    let fields = SUMMARY.into_iter().filter(|field| is_wanted(field));
+    fields.filter_map(|field| Some((field, task.get_mut(field)?.take()))).collect()
 }
 
 #[derive(Deserialize)]

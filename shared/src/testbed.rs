@@ -15,15 +15,15 @@ use crate::json;
 use crate::time::Timestamp;
 
 /// An entity with its documents, its history and a clock that only the test moves.
-pub struct Bench<E: Entity> {
-    pub entity: E,
-    pub key: EntityKey,
-    pub now: Timestamp,
-    pub serving_since: Timestamp,
-    pub epoch: Epoch,
-    pub events: Vec<E::Event>,
+pub(crate) struct Bench<E: Entity> {
+    pub(crate) entity: E,
+    pub(crate) key: EntityKey,
+    pub(crate) now: Timestamp,
+    pub(crate) serving_since: Timestamp,
+    pub(crate) epoch: Epoch,
+    pub(crate) events: Vec<E::Event>,
     /// Effects of every command so far, oldest first.
-    pub effects: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
     documents: BTreeMap<String, (bool, Value)>,
     bodies: BTreeMap<String, serde_json::Map<String, Value>>,
     blobs: BTreeSet<Uuid>,
@@ -31,7 +31,7 @@ pub struct Bench<E: Entity> {
 }
 
 impl<E: Entity> Bench<E> {
-    pub fn new(key: EntityKey) -> Self {
+    pub(crate) fn new(key: EntityKey) -> Self {
         let start = Timestamp(1_790_000_000_000);
         Self {
             entity: E::empty(&key),
@@ -48,7 +48,7 @@ impl<E: Entity> Bench<E> {
         }
     }
 
-    pub fn ctx(&mut self) -> Ctx {
+    pub(crate) fn ctx(&mut self) -> Ctx {
         self.requests += 1;
         Ctx::new(self.now, self.now, self.serving_since, self.epoch, Uuid::from_u128(self.requests))
     }
@@ -57,7 +57,7 @@ impl<E: Entity> Bench<E> {
     ///
     /// # Panics
     /// When an invariant breaks or the documents do not give back the state: that is what it is for.
-    pub fn run(&mut self, command: E::Command) -> Result<E::Reply, Refusal> {
+    pub(crate) fn run(&mut self, command: E::Command) -> Result<E::Reply, Refusal> {
         let mut ctx = self.ctx();
         let decision = self.entity.decide(&command, &mut ctx)?;
         for event in &decision.events {
@@ -77,7 +77,7 @@ impl<E: Entity> Bench<E> {
     ///
     /// # Panics
     /// When the command is refused.
-    pub fn weight(&mut self, command: &E::Command) -> usize
+    pub(crate) fn weight(&mut self, command: &E::Command) -> usize
     where
         E: Clone,
     {
@@ -93,7 +93,7 @@ impl<E: Entity> Bench<E> {
     ///
     /// # Panics
     /// When ticking does not move the timer on.
-    pub fn advance(&mut self, span: Duration) {
+    pub(crate) fn advance(&mut self, span: Duration) {
         self.now = self.now + span;
         for _ in 0..10_000 {
             match self.entity.next_wake() {
@@ -110,7 +110,7 @@ impl<E: Entity> Bench<E> {
     ///
     /// # Panics
     /// When a document cannot be read.
-    pub fn restored(&self) -> E {
+    pub(crate) fn restored(&self) -> E {
         let mut entity = E::empty(&self.key);
         for (key, (live, head)) in &self.documents {
             if *live {
@@ -119,6 +119,7 @@ impl<E: Entity> Bench<E> {
             }
         }
         entity.restored();
+        entity.loaded(self.now);
         for document in entity.recalls(self.now) {
             entity.recall(&document, &self.bodies[&document]);
         }
@@ -126,24 +127,24 @@ impl<E: Entity> Bench<E> {
     }
 
     /// Throws the memory away and restores from the documents, under a new epoch, as a takeover does.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.entity = self.restored();
         self.epoch = Epoch(self.epoch.0 + 1);
         self.serving_since = self.now;
     }
 
     /// The head of a document, live or not.
-    pub fn head(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn head(&self, key: &str) -> Option<&Value> {
         self.documents.get(key).map(|(_, head)| head)
     }
 
     /// The body of a document.
-    pub fn body(&self, key: &str) -> Option<&serde_json::Map<String, Value>> {
+    pub(crate) fn body(&self, key: &str) -> Option<&serde_json::Map<String, Value>> {
         self.bodies.get(key)
     }
 
     /// The blobs that are kept.
-    pub fn blobs(&self) -> &BTreeSet<Uuid> {
+    pub(crate) fn blobs(&self) -> &BTreeSet<Uuid> {
         &self.blobs
     }
 
@@ -159,7 +160,7 @@ impl<E: Entity> Bench<E> {
                 DocumentChange::Put { key, live, head, body, new } => {
                     assert!(!new || !self.documents.contains_key(&key), "{key} is not new");
                     if let Some(body) = body {
-                        merge(self.bodies.entry(key.clone()).or_default(), body.value());
+                        json::merge(self.bodies.entry(key.clone()).or_default(), body.value());
                     }
                     self.documents.insert(key, (live, head.value()));
                 }
@@ -168,18 +169,6 @@ impl<E: Entity> Bench<E> {
                     self.bodies.remove(&key);
                 }
             }
-        }
-    }
-}
-
-/// Merges the top-level fields of `change` into `body`; a null removes a field.
-pub fn merge(body: &mut serde_json::Map<String, Value>, change: Value) {
-    let Value::Object(fields) = change else { return };
-    for (name, value) in fields {
-        if value.is_null() {
-            body.remove(&name);
-        } else {
-            body.insert(name, value);
         }
     }
 }

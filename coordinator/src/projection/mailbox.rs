@@ -16,7 +16,7 @@ use crate::store::{Batch, Version};
 const DELAY: Duration = Duration::from_millis(250);
 /// Bytes, roughly, that make a group large enough to be written at once.
 const GROUP: usize = 4 << 20;
-/// Bytes, roughly, from which on writers are to wait ([`Inbox::room`]).
+/// Bytes, roughly, from which on writers are to wait ([`Mailbox::room`]).
 const FULL: usize = 64 << 20;
 
 pub(super) enum Message {
@@ -51,7 +51,7 @@ impl Message {
     }
 }
 
-pub(super) struct Inbox {
+pub(super) struct Mailbox {
     waiting: Mutex<Waiting>,
     due: Condvar,
     /// Whether more than [`FULL`] waits.
@@ -70,7 +70,7 @@ struct Waiting {
     closed: bool,
 }
 
-impl Inbox {
+impl Mailbox {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { waiting: Mutex::default(), due: Condvar::new(), full: watch::Sender::new(false) })
     }
@@ -177,7 +177,7 @@ impl Waiting {
 }
 
 /// A reader that waits.
-pub(super) struct Hurry(Arc<Inbox>);
+pub(super) struct Hurry(Arc<Mailbox>);
 
 impl Drop for Hurry {
     fn drop(&mut self) {

@@ -25,7 +25,7 @@ const RUNS: Runs<'static> = Runs { agent: None, live: false, limit: SHOWN };
 
 /// Something with an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thing {
+pub enum Resource {
     All(Sort),
     Task(Uuid),
     /// By its name, or by its id: members may have names that no address has.
@@ -55,7 +55,7 @@ impl Sort {
         }
     }
 
-    /// What a thing of this sort is told from the others by.
+    /// What a resource of this sort is told from the others by.
     pub fn by(self) -> &'static str {
         match self {
             Sort::Tasks | Sort::Epics => "id",
@@ -75,7 +75,7 @@ impl Sort {
     }
 }
 
-impl Thing {
+impl Resource {
     /// Reads an address.
     ///
     /// # Errors
@@ -150,21 +150,21 @@ impl Service {
     ///
     /// # Errors
     /// `not_found`; `forbidden` when the caller may not see it; `unavailable` while a list of it may be old.
-    pub async fn show(&self, who: &Principal, thing: &Thing) -> Result<Value, Refusal> {
+    pub async fn show(&self, who: &Principal, resource: &Resource) -> Result<Value, Refusal> {
         policy::require(who, Right::Read)?;
-        Ok(match thing {
-            Thing::Task(id) => {
+        Ok(match resource {
+            Resource::Task(id) => {
                 let (task, freshness) = self.task_with_questions(who, *id).await?;
                 json!({ "task": whole(task, freshness)? })
             }
-            Thing::Epic(id) => {
+            Resource::Epic(id) => {
                 let (_, epic) = self.find_epic(who, Which::Id(*id)).await?;
                 let tasks = self.epic_tasks(who, *id, Page::default()).await?.whole()?;
                 first(json!({ "epic": epic }), "tasks", tasks.rows, LIMIT, "get-epic-details")
             }
-            Thing::Agent(which) => self.show_agent(who, which).await?,
-            Thing::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),
-            Thing::All(sort) => {
+            Resource::Agent(which) => self.show_agent(who, which).await?,
+            Resource::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),
+            Resource::All(sort) => {
                 let (mut rows, most, by) = match sort {
                     Sort::Tasks => (self.live_tasks(who, Vec::new()).await?, SHOWN, "get-tasks"),
                     Sort::Epics => (self.some_epics(who, "").await?.rows, SHOWN, "list-epics"),
@@ -185,15 +185,15 @@ impl Service {
     pub async fn shown_anew(
         &self,
         who: &Principal,
-        thing: &Thing,
+        resource: &Resource,
         differs: impl Fn(&Value) -> bool,
         patience: Duration,
     ) -> Result<Option<Value>, Refusal> {
         let look = || async {
-            let now = self.show(who, thing).await?;
+            let now = self.show(who, resource).await?;
             Ok(differs(&now).then_some(now))
         };
-        self.until_shown(who, thing.topics(who), patience, look).await
+        self.until_shown(who, resource.topics(who), patience, look).await
     }
 
     /// A page of what has an address, and where the next one begins: the members come first, then the epics, the most
@@ -278,7 +278,7 @@ impl Service {
         seen: &Outline,
         patience: Duration,
     ) -> Result<Option<Outline>, Refusal> {
-        let topics = [Sort::Agents, Sort::Epics].into_iter().flat_map(|sort| Thing::All(sort).topics(who));
+        let topics = [Sort::Agents, Sort::Epics].into_iter().flat_map(|sort| Resource::All(sort).topics(who));
         let look = || async {
             let now = self.outline(who).await?;
             Ok((now != *seen).then_some(now))
@@ -443,9 +443,9 @@ mod tests {
             "skein://epics/0199aaaa-0000-7000-8000-000000000001",
             "skein://runs/coder-00000001",
         ] {
-            assert_eq!(Thing::parse(address).unwrap().address(), address);
+            assert_eq!(Resource::parse(address).unwrap().address(), address);
         }
-        assert_eq!(Thing::parse("SKEIN://tasks/").unwrap(), Thing::All(Sort::Tasks));
+        assert_eq!(Resource::parse("SKEIN://tasks/").unwrap(), Resource::All(Sort::Tasks));
         for nothing in [
             "",
             "skein://",
@@ -454,7 +454,7 @@ mod tests {
             "skein://agents/../tasks/x y",
             "file:///tasks",
         ] {
-            assert_eq!(Thing::parse(nothing).unwrap_err().code, Code::NotFound, "{nothing}");
+            assert_eq!(Resource::parse(nothing).unwrap_err().code, Code::NotFound, "{nothing}");
         }
     }
 }

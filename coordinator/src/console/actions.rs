@@ -7,8 +7,8 @@ use skein_shared::which::Which;
 use uuid::Uuid;
 
 use super::Console;
-use super::asked::Fields;
 use super::door::may_act;
+use super::fields::Fields;
 use crate::auth::Principal;
 use crate::service::agents::Steer;
 use crate::service::questions::Word;

@@ -87,19 +87,19 @@ pub(super) struct Orders {
 
 /// Where the task finds what was asked.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct Mailbox {
     commands: mpsc::UnboundedReceiver<Order>,
     tools: mpsc::Receiver<ForTool>,
     /// Commands that came during a launch, and are followed after it.
     kept: VecDeque<Order>,
 }
 
-pub(super) fn open() -> (Orders, Inbox) {
+pub(super) fn open() -> (Orders, Mailbox) {
     let (commands, came) = mpsc::unbounded_channel();
     let (tools, asked) = mpsc::channel(TOOLS);
     (
         Orders { commands, tools, latest: Arc::default() },
-        Inbox { commands: came, tools: asked, kept: VecDeque::new() },
+        Mailbox { commands: came, tools: asked, kept: VecDeque::new() },
     )
 }
 
@@ -125,7 +125,7 @@ impl Orders {
     }
 }
 
-impl Inbox {
+impl Mailbox {
     /// The next order, commands first, in their order; none when nobody can give any more. A call that is dropped loses
     /// nothing.
     pub(super) async fn recv(&mut self) -> Option<Order> {
@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn commands_keep_their_order_and_wait_for_no_tool() {
-        let (orders, mut inbox) = open();
+        let (orders, mut mailbox) = open();
         for _ in 0..TOOLS {
             assert!(orders.ask(ForTool::Reach(oneshot::channel().0)).await);
         }
@@ -172,10 +172,10 @@ mod tests {
             orders.give("a", Order::Thaw(token(number)));
         }
         for number in 0..100 {
-            assert_eq!(inbox.recv().await.unwrap().token(), Some(token(number)));
+            assert_eq!(mailbox.recv().await.unwrap().token(), Some(token(number)));
         }
-        assert!(matches!(inbox.recv().await, Some(Order::Tool(ForTool::Reach(_)))));
+        assert!(matches!(mailbox.recv().await, Some(Order::Tool(ForTool::Reach(_)))));
         drop(orders);
-        assert!(inbox.recv().await.is_none(), "nobody waits for tools any more");
+        assert!(mailbox.recv().await.is_none(), "nobody waits for tools any more");
     }
 }

@@ -1,0 +1,161 @@
+//! Connections of those who ask, and of those who only take.
+
+use axum::extract::Path;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::super::patience::{HEAD as HEAD_TIME, IDLE};
+use super::*;
+
+const LONG: Duration = Duration::from_secs(3600);
+/// How long `/slow` takes.
+const SLOW: Duration = Duration::from_secs(600);
+
+/// Answers `hello` to everything, and tells what was asked.
+fn face() -> (Face, UnboundedReceiver<String>) {
+    let (tell, asked) = unbounded_channel();
+    let hello = move |Path(name): Path<String>| {
+        let pause = if name == "slow" { SLOW } else { Duration::ZERO };
+        tell.send(name).unwrap();
+        async move {
+            sleep(pause).await;
+            "hello"
+        }
+    };
+    (Face::new("test", Router::new().route("/{name}", get(hello))), asked)
+}
+
+/// A connection that is being served. What is written into it and not read finds hardly any room.
+fn connected(stop: &CancellationToken) -> (DuplexStream, JoinHandle<()>, UnboundedReceiver<String>) {
+    let (face, asked) = face();
+    let (near, far) = duplex(16);
+    (near, tokio::spawn(attend(far, face, stop.clone())), asked)
+}
+
+fn head(name: &str) -> Vec<u8> {
+    format!("GET /{name} HTTP/1.1\r\nhost: x\r\n\r\n").into_bytes()
+}
+
+/// The answer, which ends with `hello`.
+async fn answered(near: &mut DuplexStream) -> String {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"hello") {
+        answer.push(near.read_u8().await.unwrap());
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_head_never_ends_is_cut_off() {
+    // Nothing more comes of it, or a letter a second.
+    for between in [LONG, Duration::from_secs(1)] {
+        let (mut near, serving, _asked) = connected(&CancellationToken::new());
+        near.write_all(&head("before")).await.unwrap();
+        answered(&mut near).await;
+        sleep(HEAD_TIME * 2).await;
+        let begun = Instant::now();
+        near.write_all(b"GET /first HTTP/1.1\r\nx-long: ").await.unwrap();
+        let more = async {
+            while near.write_all(b"x").await.is_ok() {
+                sleep(between).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            ended = timeout(LONG / 2, serving) => ended.expect("it waits for the end of the head").unwrap(),
+            () = more => panic!("nobody ends that"),
+        }
+        let took = begun.elapsed();
+        assert!(took >= HEAD_TIME && took < HEAD_TIME * 2, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_too_long_is_refused_before_it_is_kept() {
+    let (near, serving, _asked) = connected(&CancellationToken::new());
+    let (mut reading, mut writing) = split(near);
+    let (mut sent, mut answer) = (0, String::new());
+    let send = async {
+        writing.write_all(b"GET /first HTTP/1.1\r\nx-long: ").await.unwrap();
+        while writing.write_all(&[b'x'; 1024]).await.is_ok() {
+            sent += 1024;
+        }
+    };
+    let (read, ()) = tokio::join!(reading.read_to_string(&mut answer), send);
+    read.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert!(sent < 2 * HEAD, "{sent} bytes were taken");
+    serving.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_kept_for_the_next_request_and_not_for_ever() {
+    let (mut near, serving, _asked) = connected(&CancellationToken::new());
+    for name in ["first", "second"] {
+        near.write_all(&head(name)).await.unwrap();
+        assert!(answered(&mut near).await.starts_with("HTTP/1.1 200 "), "{name}");
+        sleep(IDLE - HEAD_TIME / 2).await;
+    }
+    timeout(HEAD_TIME, serving).await.expect("it is kept for nobody").unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_nothing_ever_comes_is_not_kept_either() {
+    let (_near, serving, _asked) = connected(&CancellationToken::new());
+    timeout(HEAD_TIME * 2, serving).await.expect("it is kept for nobody").unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_an_answer_may_wait() {
+    let (mut near, _serving, _asked) = connected(&CancellationToken::new());
+    let begun = Instant::now();
+    near.write_all(&head("slow")).await.unwrap();
+    assert!(answered(&mut near).await.starts_with("HTTP/1.1 200 "));
+    assert!(begun.elapsed() >= SLOW && SLOW > IDLE * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_request_holds_up_no_node_that_stops() {
+    let stop = CancellationToken::new();
+    let (mut near, serving, mut asked) = connected(&stop);
+    near.write_all(b"GET /first HTTP/1.1\r\nx-long: all but the last 16 bytes were read").await.unwrap();
+    stop.cancel();
+    timeout(HEAD_TIME / 2, serving).await.expect("it waits for the other half").unwrap();
+    assert!(asked.recv().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stops_answers_what_it_was_asked() {
+    let stop = CancellationToken::new();
+    let (mut near, serving, mut asked) = connected(&stop);
+    near.write_all(&head("slow")).await.unwrap();
+    assert_eq!(asked.recv().await.as_deref(), Some("slow"));
+    stop.cancel();
+    assert!(answered(&mut near).await.starts_with("HTTP/1.1 200 "));
+    timeout(HEAD_TIME, serving).await.expect("it waits for another request").unwrap();
+}
+
+#[tokio::test]
+async fn who_finds_no_room_waits_until_another_connection_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let ((face, mut asked), stop) = (face(), CancellationToken::new());
+    let serving = tokio::spawn(serve(listener, face, 1, stop.clone()));
+    let mut first = TcpStream::connect(address).await.unwrap();
+    first.write_all(&head("first")).await.unwrap();
+    assert_eq!(asked.recv().await.as_deref(), Some("first"));
+    let mut second = TcpStream::connect(address).await.unwrap();
+    second.write_all(&head("second")).await.unwrap();
+    // An answer takes far fewer turns.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(asked.try_recv().is_err(), "two have found room for one");
+    drop(first);
+    assert_eq!(asked.recv().await.as_deref(), Some("second"));
+    stop.cancel();
+    timeout(Duration::from_secs(60), serving).await.expect("it goes on").unwrap().unwrap();
+}

@@ -1,6 +1,5 @@
-//! Builds the program of the commands that agents call (`agent-commands/`), statically, so that it runs in any container
-//! whatever that is made of.
-//! The runner carries it: nobody has to install it, and it always fits.
+//! Builds the program of the commands that agents call (`agent-commands/`), statically, so that it runs in any
+//! container whatever that is made of. The runner carries it: nobody has to install it, and it always fits.
 //!
 //! Cargo links a whole build in one way, so the compiler is asked directly; it needs nothing but the standard library.
 //! Without a static C library (on Debian it comes with libc6-dev) there are no commands, and the runner says so.

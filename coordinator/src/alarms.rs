@@ -1,5 +1,5 @@
-//! What is wrong until somebody looks after it. Whoever notices it raises an alarm; `skein cluster status`, `/metrics` and
-//! the log show it.
+//! What is wrong until somebody looks after it. Whoever notices it raises an alarm; `skein cluster status`, `/metrics`
+//! and the log show it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,8 @@ pub enum Kind {
     StoreFull,
     /// The store takes writes, and no replica confirms them in time.
     StoreUnconfirmed,
-    /// The store is set up to lose writes since it was restarted or replaced, so nobody relies on it.
+    /// The store is set up to lose writes since it was restarted or replaced, or an import has filled it in part, so
+    /// nobody relies on it.
     StoreUnfit,
     /// The store holds something that cannot be read.
     StoreGarbage,

@@ -12,8 +12,8 @@ use skein_runner::telemetry::Telemetry;
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
 
-/// In the place of malloc, for the libraries in C as well: what one thread has made another one frees, which the system's
-/// does slowly.
+/// In the place of malloc, for the libraries in C as well: what one thread has made another one frees, which the
+/// system's does slowly.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

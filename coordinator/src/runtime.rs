@@ -8,9 +8,9 @@ use tokio::runtime::{Builder, Runtime};
 /// Under this name tokio lets the user say how many threads there are.
 const THREADS: &str = "TOKIO_WORKER_THREADS";
 
-/// One processor is left to what works beside the tasks: the thread that writes to SQLite, or Redis, and the read side's.
-/// With a thread for each processor the system puts two on one again and again, where they wake one another for each
-/// answer (measured on two processors: up to a sixth of the rate).
+/// One processor is left to what works beside the tasks: the thread that writes to SQLite, or Redis, and the read
+/// side's. With a thread for each processor the system puts two on one again and again, where they wake one another for
+/// each answer (measured on two processors: up to a sixth of the rate).
 ///
 /// # Errors
 /// When the system gives no threads.

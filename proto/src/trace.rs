@@ -1,5 +1,5 @@
-//! Traces that lead from one process to the next, as a W3C `traceparent`. Without the feature `otlp` nothing is traced, and
-//! the texts are empty.
+//! Traces that lead from one process to the next, as a W3C `traceparent`. Without the feature `otlp` nothing is traced,
+//! and the texts are empty.
 
 use tracing::Span;
 

@@ -69,8 +69,8 @@ pub struct RunnerConfig {
     pub swarms: Vec<Name>,
     /// Program and arguments that run [`crate::exec_agent`].
     pub launcher: Vec<OsString>,
-    /// Folders and files, besides those in `data`, that agents may not open: the runner's token, the credentials, the data of
-    /// a coordinator in the same process.
+    /// Folders and files, besides those in `data`, that agents may not open: the runner's token, the credentials, the
+    /// data of a coordinator in the same process.
     pub closed: Vec<PathBuf>,
     /// Who is told once the runner has taken over what ran before.
     pub supervisor: Supervisor,
@@ -100,8 +100,8 @@ impl RunnerConfig {
     }
 }
 
-/// Where the runner's token is to be had. It is asked for again at each stream, for a token ends and another one takes its
-/// place.
+/// Where the runner's token is to be had. It is asked for again at each stream, for a token ends and another one takes
+/// its place.
 #[derive(Clone)]
 pub struct Token(Arc<dyn Fn() -> Result<SecretString, Error> + Send + Sync>);
 

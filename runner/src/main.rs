@@ -78,8 +78,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first has the agents end in their time. Whoever sends another does not want to wait for that: what still runs then
-/// is left as after a crash, and the next start takes it over.
+/// The first has the agents end in their time. Whoever sends another does not want to wait for that: what still runs
+/// then is left as after a crash, and the next start takes it over.
 async fn follow_signals(
     mut terminate: Signal,
     mut interrupt: Signal,

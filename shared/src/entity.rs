@@ -265,7 +265,8 @@ pub struct Changes {
     blobs_only: bool,
 }
 
-/// What becomes of a blob: a text too long for a document, whose chunks are in the store before the event that names it.
+/// What becomes of a blob: a text too long for a document, whose chunks are in the store before the event that names
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlobChange {
@@ -333,6 +334,18 @@ impl Changes {
     /// Puts a live document where there is none.
     pub fn create(&mut self, key: impl Into<String>, head: &impl Serialize, body: impl Into<Json>) {
         self.push(key.into(), true, head, Some(body.into()), true);
+    }
+
+    /// Like [`Changes::put_with`], where there is no such document.
+    pub fn create_with(&mut self, key: impl Display, head: &impl Serialize, body: &impl Serialize) {
+        if !self.blobs_only {
+            self.create(key.to_string(), head, Json::of(body));
+        }
+    }
+
+    /// Puts a document where there is none, which the entity does not need for its decisions.
+    pub fn create_archived(&mut self, key: impl Into<String>, head: &impl Serialize, body: impl Into<Json>) {
+        self.push(key.into(), false, head, Some(body.into()), true);
     }
 
     /// Puts a document that the entity no longer needs for its decisions.

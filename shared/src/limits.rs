@@ -40,8 +40,8 @@ pub const TASK_GENERATIONS: u32 = 3;
 pub const TASK_GENERATIONS_MAX: u32 = 10;
 /// A started task without a report for this long is put before the lead, though its agent lives.
 pub const TASK_STALL: Duration = Duration::from_secs(30 * 60);
-/// Work of the pool that could be claimed for this long, and that nobody took, is an alarm; so is work of an agent that did
-/// nothing meanwhile.
+/// Work of the pool that could be claimed for this long, and that nobody took, is an alarm; so is work of an agent that
+/// did nothing meanwhile.
 pub const TASK_UNCLAIMED: Duration = Duration::from_secs(30 * 60);
 /// Most words for one task that its agent has not had yet.
 pub const STEERING: usize = 20;
@@ -77,7 +77,8 @@ pub const WAIT: Duration = Duration::from_secs(1800);
 pub const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Waiting instances of one agent: each holds memory on its runner.
 pub const MAX_WAITING: usize = 100;
-/// A hand-made instance that has neither waited, nor served or made a call for this long is forgotten until it comes back.
+/// A hand-made instance that has neither waited, nor served or made a call for this long is forgotten until it comes
+/// back.
 pub const HAND_MADE: Duration = Duration::from_secs(7 * 86_400);
 /// A call that it makes is written down as a sign of life once the last one is this old.
 pub const HAND_MADE_NEWS: Duration = Duration::from_secs(86_400);

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use skein_coordinator::cluster::member::Member;
 use skein_coordinator::cluster::rank;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::mutation::Mutation;
 use tempfile::TempDir;
 use tokio::process::Command;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::link::Link;
 use crate::redis::Server;
@@ -19,6 +22,8 @@ use crate::up::{Folder, Up, binary};
 
 /// The arguments of a node that takes webhooks alone.
 const INGRESS: [&str; 2] = ["--roles", "ingress"];
+/// How often somebody says that it lives.
+const WORD: Duration = Duration::from_millis(250);
 /// The files with the keys of all nodes: those that sign tokens, and those that seal secrets.
 const KEYS: [&str; 2] = ["keys.json", "secrets.json"];
 
@@ -293,4 +298,25 @@ pub async fn number(node: &Up, name: &str) -> Result<f64> {
     let all = reqwest::get(node.mcp.replace("/mcp", "/metrics")).await?.text().await?;
     let line = all.lines().find_map(|line| line.strip_prefix(name)).with_context(|| all.clone())?;
     Ok(line.trim().parse()?)
+}
+
+/// Somebody of whom there is nothing but its word that it lives, given again and again until this is dropped.
+///
+/// # Errors
+/// When Redis does not take it.
+pub async fn pretender(server: &Server, member: &Member) -> Result<AbortOnDropHandle<()>> {
+    let (mut connection, id) = (server.connection().await?, member.id.clone());
+    let record = serde_json::to_string(member)?;
+    let says = move |word: u64| {
+        let entry = format!("{} {record}", u64::MAX / 2 + word);
+        redis::cmd("HSET").arg("{skein}:members").arg(&id).arg(entry).to_owned()
+    };
+    says(0).exec_async(&mut connection).await?;
+    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+        for word in 1.. {
+            tokio::time::sleep(WORD).await;
+            // Redis may be away for a while, or end before this does.
+            let _ = says(word).exec_async(&mut connection).await;
+        }
+    })))
 }

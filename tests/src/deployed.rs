@@ -18,7 +18,8 @@ pub fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The texts of the files with this ending below a folder, with their paths from the root on; without an ending, of all.
+/// The texts of the files with this ending below a folder, with their paths from the root on; without an ending, of
+/// all.
 ///
 /// # Panics
 /// When one cannot be read.

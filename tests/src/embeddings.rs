@@ -1,5 +1,5 @@
-//! A stand-in on loopback for an endpoint that knows what texts mean, which checks what it is asked as OpenAI's does. To
-//! it a text means the words that it has, and some words mean the same.
+//! A stand-in on loopback for an endpoint that knows what texts mean, which checks what it is asked as OpenAI's does.
+//! To it a text means the words that it has, and some words mean the same.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;

@@ -19,7 +19,8 @@ const PROMPT: &str = "Count the geese.";
 const SEARCHING: &str = "gpt-5.5";
 /// Longest that a turn may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long a client may take to be told of the swarm's tools. By themselves some begin without them after a few seconds.
+/// How long a client may take to be told of the swarm's tools. By themselves some begin without them after a few
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a client is to come by the swarm's tools.

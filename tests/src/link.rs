@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::pin::pin;
 
 use anyhow::Result;
 use tempfile::TempDir;
@@ -29,6 +30,8 @@ struct Traffic {
     asked: u64,
     /// Answers that were kept back.
     lost: u64,
+    /// Connections that were ended as soon as they were made.
+    refused: u64,
 }
 
 /// One end of a link.
@@ -53,6 +56,8 @@ pub struct Link {
     near: End,
     far: watch::Sender<Option<End>>,
     passage: watch::Sender<Passage>,
+    /// Changes when the connections of that time fall silent.
+    silence: watch::Sender<()>,
     traffic: watch::Sender<Traffic>,
     /// Holds the socket of the near end.
     _folder: Option<TempDir>,
@@ -85,11 +90,12 @@ impl Link {
             near,
             far: watch::Sender::new(far),
             passage: watch::Sender::new(Passage::Open),
+            silence: watch::Sender::new(()),
             traffic: watch::Sender::default(),
             _folder: folder,
         };
         let (far, passing) = (link.far.subscribe(), link.passage.subscribe());
-        tokio::spawn(serve(listener, far, passing, link.traffic.clone()));
+        tokio::spawn(serve(listener, far, passing, link.silence.subscribe(), link.traffic.clone()));
         link
     }
 
@@ -136,9 +142,20 @@ impl Link {
         let _ = self.traffic.subscribe().wait_for(|traffic| traffic.lost > before).await;
     }
 
+    /// Waits until one more connection is refused, while the link is cut.
+    pub async fn refuses_a_connection(&self) {
+        let before = self.traffic.borrow().refused;
+        let _ = self.traffic.subscribe().wait_for(|traffic| traffic.refused > before).await;
+    }
+
     /// From now on whatever is sent, either way, waits until the link is healed.
     pub fn hold_back(&self) {
         self.passage.send_replace(Passage::Held);
+    }
+
+    /// Nothing passes any more, either way, on the connections that are there, which stay. New ones are as before.
+    pub fn silence(&self) {
+        self.silence.send_replace(());
     }
 
     /// From now on nothing passes.
@@ -156,6 +173,7 @@ async fn serve(
     listener: Listener,
     far: watch::Receiver<Option<End>>,
     passing: watch::Receiver<Passage>,
+    silence: watch::Receiver<()>,
     traffic: watch::Sender<Traffic>,
 ) {
     let mut alive = passing.clone();
@@ -167,20 +185,28 @@ async fn serve(
         };
         let Ok(near) = near else { return };
         let (mut leads, mut passing, traffic) = (far.clone(), passing.clone(), traffic.clone());
+        let mut silence = silence.clone();
+        silence.mark_unchanged();
         tokio::spawn(async move {
             if *passing.borrow_and_update() == Passage::Cut {
+                traffic.send_modify(|traffic| traffic.refused += 1);
                 return;
             }
             let Some(far) = leads.borrow_and_update().clone() else { return };
-            let carried = async {
+            let mut carried = pin!(async {
                 if let Ok(far) = connect(&far).await {
                     carry(near, far, passing, &traffic).await;
                 }
-            };
-            tokio::select! {
-                () = carried => {}
+            });
+            let is_silent = tokio::select! {
+                () = &mut carried => false,
                 // It leads elsewhere from now on.
-                _ = leads.changed() => {}
+                _ = leads.changed() => false,
+                fell = silence.changed() => fell.is_ok(),
+            };
+            if is_silent {
+                // Both of its ends are kept, and nobody carries what they say.
+                let _ = leads.changed().await;
             }
         });
     }
@@ -227,7 +253,8 @@ async fn carry(
     }
 }
 
-/// Carries bytes one way until its end, or until something comes that may not pass. Notes of each part whether it arrived.
+/// Carries bytes one way until its end, or until something comes that may not pass. Notes of each part whether it
+/// arrived.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -46,8 +46,8 @@ impl Client {
         decode(&text).with_context(|| format!("{method} answered {status}: {text}"))
     }
 
-    /// Sends one JSON-RPC request and gives the answer once that begins: a wait is under way then, and so is a call whose
-    /// `_meta` has a `progressToken` and that is not over soon.
+    /// Sends one JSON-RPC request and gives the answer once that begins: a wait is under way then, and so is a call
+    /// whose `_meta` has a `progressToken` and that is not over soon.
     ///
     /// # Errors
     /// When there is no answer.

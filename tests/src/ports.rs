@@ -12,8 +12,8 @@ const FIRST: u16 = 10_000;
 /// Few are taken.
 const TRIES: usize = 100;
 
-/// A free loopback port that the system gives to nobody by itself: no connection takes it before it is used, nor while the
-/// program that has it is started again, however many are made meanwhile. Another test hardly ever draws the same.
+/// A free loopback port that the system gives to nobody by itself: no connection takes it before it is used, nor while
+/// the program that has it is started again, however many are made meanwhile. Another test hardly ever draws the same.
 ///
 /// # Errors
 /// When there is none.

@@ -56,8 +56,8 @@ pub fn thaw(id: u32) -> Result<()> {
     signal(id, Signal::CONT)
 }
 
-/// Whether none of its threads runs: one that waits for the disk stops only when it has its answer. One that has ended since
-/// it was listed is not on the next list.
+/// Whether none of its threads runs: one that waits for the disk stops only when it has its answer. One that has ended
+/// since it was listed is not on the next list.
 fn stands_still(id: u32) -> Result<bool> {
     let mut threads = Process::new(id.cast_signed())?.tasks()?;
     Ok(threads.all(|thread| thread.and_then(|thread| thread.stat()).is_ok_and(|stat| stat.state == 'T')))

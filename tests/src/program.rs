@@ -1,5 +1,5 @@
-//! A program that a test has started: a process of this machine, or one in a container that shares the machine's network
-//! and its folders for what is temporary.
+//! A program that a test has started: a process of this machine, or one in a container that shares the machine's
+//! network and its folders for what is temporary.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};

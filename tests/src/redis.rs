@@ -19,8 +19,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long several servers may take to find one another, and to choose a primary.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Settings of a server that flushes each write before it answers: it loses nothing that it acknowledged. The others are
-/// as the guide for operators has them.
+/// Settings of a server that flushes each write before it answers: it loses nothing that it acknowledged. The others
+/// are as the guide for operators has them.
 pub const LASTING: &[&str] = &[
     "--appendonly",
     "yes",

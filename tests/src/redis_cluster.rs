@@ -1,4 +1,5 @@
-//! A Redis Cluster: three primaries with a third of the slots each, and two replicas of the one that has a store's slot.
+//! A Redis Cluster: three primaries with a third of the slots each, and two replicas of the one that has a store's
+//! slot.
 
 use anyhow::{Context, Result};
 use redis::cmd;
@@ -10,8 +11,8 @@ use crate::redis::{LASTING, Server, until};
 const SLOTS: u16 = 16_384;
 const PRIMARIES: u16 = 3;
 const REPLICAS: usize = 2;
-/// For how long a node has to be silent for the others to take it for dead, in milliseconds: one that waits for a processor
-/// is not.
+/// For how long a node has to be silent for the others to take it for dead, in milliseconds: one that waits for a
+/// processor is not.
 const SILENCE: &str = "5000";
 /// A key of a store, as good as any other.
 const KEY: &str = "{skein}:cluster";

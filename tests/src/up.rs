@@ -21,8 +21,8 @@ const START: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// How long to wait until the next look for what has been awaited for some time. Many a look is a program of its own, which
-/// takes a processor from what it looks for.
+/// How long to wait until the next look for what has been awaited for some time. Many a look is a program of its own,
+/// which takes a processor from what it looks for.
 pub(crate) fn until_next_look(awaited: Duration) -> Duration {
     (awaited / 20).clamp(LOOK, LOOK_AGAIN)
 }

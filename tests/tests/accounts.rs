@@ -20,8 +20,8 @@ async fn a_node_has_x_send_what_happens_around_an_account_and_keeps_the_token_fo
     x.until(1).await?;
     ensure!(x.webhooks() == [format!("http://{ingress}/webhooks/bird")], "{:?}", x.webhooks());
 
-    // The token of the settings is used up. Its successor is among the secrets, sealed. Meanwhile X has found nobody there,
-    // and one check more does not help.
+    // The token of the settings is used up. Its successor is among the secrets, sealed. Meanwhile X has found nobody
+    // there, and one check more does not help.
     let folder = up.kill().await?;
     x.marks_invalid(2);
     ensure!(files_with(&folder.data(), "refresh-1")?.is_empty(), "a token lies about in plain text");

@@ -110,7 +110,8 @@ async fn beyond_tools(mode: &str) -> Result<()> {
     Ok(())
 }
 
-/// Prompts, resources with pages and changes, completion, questions to people; whoever may not see something is refused.
+/// Prompts, resources with pages and changes, completion, questions to people; whoever may not see something is
+/// refused.
 #[tokio::test]
 async fn python_beyond_tools_stateless() -> Result<()> {
     beyond_tools("2026-07-28").await

@@ -14,7 +14,7 @@ use skein_coordinator::cluster::identity::{CA, CERTIFICATE, KEY};
 use skein_coordinator::cluster::member::{FORMAT, Member};
 use skein_coordinator::entity::Clock;
 use skein_shared::time::Timestamp;
-use skein_tests::cluster::{Certificates, Cluster, Status, alarm, all_is_well, number};
+use skein_tests::cluster::{Certificates, Cluster, Status, alarm, all_is_well, number, pretender};
 use skein_tests::mcp::Client;
 use skein_tests::redis::Server;
 use skein_tests::up::{Folder, Up, binary};
@@ -249,8 +249,7 @@ async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
         (Member { formats: later, ..member.clone() }, "stop all nodes, update them, and start them"),
         (Member { shards: 64, incarnation: Uuid::from_u128(1), ..member.clone() }, "into 64 shards"),
     ] {
-        let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&other)?);
-        redis::cmd("HSET").arg("{skein}:members").arg(&other.id).arg(record).exec_async(&mut redis).await?;
+        let _lives = pretender(&cluster.server, &other).await?;
         alarm(&node, "distrusted", problem).await?;
         ensure!(number(&node, "skein_alarms{kind=\"distrusted\"}").await? == 1.0);
         let said = refusal(&cluster, cluster.folder("")?, &[]).await?;

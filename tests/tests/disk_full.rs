@@ -1,5 +1,5 @@
-//! The disk of an embedded store runs full while clients work, the node is killed over it, and there is room again: what
-//! was told holds. Needs root, to mount a small file system; elsewhere it says so and proves nothing.
+//! The disk of an embedded store runs full while clients work, the node is killed over it, and there is room again:
+//! what was told holds. Needs root, to mount a small file system; elsewhere it says so and proves nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 

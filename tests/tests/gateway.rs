@@ -1,5 +1,5 @@
-//! Agents that are shell scripts and use nothing but the commands that their runner puts on their `PATH`; and the routes
-//! that it asks, as other programs would ask them.
+//! Agents that are shell scripts and use nothing but the commands that their runner puts on their `PATH`; and the
+//! routes that it asks, as other programs would ask them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 

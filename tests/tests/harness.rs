@@ -220,7 +220,8 @@ async fn gives_its_wait_up_and_has_the_event_by_asking_again(coder: Coder) -> Re
     Ok(())
 }
 
-/// Tells a client of the swarm's tools, and to give each of their calls eight seconds: it has no more for its connection.
+/// Tells a client of the swarm's tools, and to give each of their calls eight seconds: it has no more for its
+/// connection.
 fn hurry(coder: Coder, command: &mut Command, home: &Path, url: &str, headers: &Value) -> Result<()> {
     const LIMIT: u32 = 8000;
     match coder {

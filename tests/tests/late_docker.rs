@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 /// What the daemon has.
 type Containers = Arc<Mutex<Vec<Value>>>;
 
-/// Answers what a runner asks that has just found it: which version it is, what there is of the runner's, and to take that
-/// away.
+/// Answers what a runner asks that has just found it: which version it is, what there is of the runner's, and to take
+/// that away.
 async fn answer(State(containers): State<Containers>, method: Method, uri: Uri) -> Response {
     if method == Method::DELETE {
         containers.lock().unwrap().clear();

@@ -1,4 +1,5 @@
-//! Agents without a container that take what they can get: each ends or stands at its limit, and nothing else is harmed.
+//! Agents without a container that take what they can get: each ends or stands at its limit, and nothing else is
+//! harmed.
 
 use std::fs;
 

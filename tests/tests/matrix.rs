@@ -1,7 +1,7 @@
-//! Every tool of the `swarm` toolset, through each kind of client, in each view, as a lead and as a worker, with good and with
-//! bad arguments. Of the Inspector each call is a command line of its own, with a connection of its own. In each view and
-//! revision they run in one process, but for two calls of each tool, a good and a bad one: these are the program as people
-//! start it, in one of the views and revisions. `just ci-long` starts the program for each call.
+//! Every tool of the `swarm` toolset, through each kind of client, in each view, as a lead and as a worker, with good
+//! and with bad arguments. Of the Inspector each call is a command line of its own, with a connection of its own. In
+//! each view and revision they run in one process, but for two calls of each tool, a good and a bad one: these are the
+//! program as people start it, in one of the views and revisions. `just ci-long` starts the program for each call.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ fn installed(variable: &str) -> Result<String> {
     })
 }
 
-/// Goes through the plan once for each view, in a swarm of its own. `spoken` is the revision that the client has to end up
-/// with, if it tells.
+/// Goes through the plan once for each view, in a swarm of its own. `spoken` is the revision that the client has to end
+/// up with, if it tells.
 async fn drive(program: &str, script: &str, client: &str, mode: &str, spoken: Option<&str>) -> Result<()> {
     let mut workspaces = Vec::new();
     for number in 0..VIEWS.len() {

@@ -1,7 +1,7 @@
 //! 32 clients and real agents work with a whole cluster while a nemesis breaks one thing after another.
 //!
-//! `SKEIN_NEMESIS_SEED` repeats the faults and the clients' choices of a run; `SKEIN_NEMESIS_SECONDS` makes it longer, and
-//! draws them anew.
+//! `SKEIN_NEMESIS_SEED` repeats the faults and the clients' choices of a run; `SKEIN_NEMESIS_SECONDS` makes it longer,
+//! and draws them anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 

@@ -1,5 +1,5 @@
-//! The suite of the nemesis, with Redis, the coordinators and the ingress each in a container. The image is made of this
-//! machine's own programs: no registry is asked.
+//! The suite of the nemesis, with Redis, the coordinators and the ingress each in a container. The image is made of
+//! this machine's own programs: no registry is asked.
 
 use std::time::Duration;
 

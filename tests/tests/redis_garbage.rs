@@ -220,7 +220,9 @@ async fn touch(store: &Redis, touch: Touch) {
     match touch {
         Touch::Position => drop(store.last_position().await),
         Touch::Timers => drop(store.timers(10).await),
-        Touch::Beat => assert_eq!(store.members().beat("a", "{}", Duration::from_secs(9)).await, Ok(None)),
+        Touch::Beat => {
+            assert_eq!(store.members().beat("a", "{}", Duration::from_secs(9), &[]).await, Ok(None))
+        }
         Touch::Members => assert_eq!(store.members().all().await, Ok(Vec::new())),
         Touch::Outbox => drop(store.outbox(0, 10).await),
         Touch::DeadLetters => drop(store.dead_letters(0, 10).await),
@@ -320,8 +322,8 @@ async fn timers_come_though_the_marks_of_their_shards_are_gone_or_older_than_the
     assert_eq!(set, 2, "and marks no other");
 }
 
-/// What another program wrote into a body becomes no value of it when changes are put behind it: the body stays garbage,
-/// for somebody to mend, with all that was changed.
+/// What another program wrote into a body becomes no value of it when changes are put behind it: the body stays
+/// garbage, for somebody to mend, with all that was changed.
 #[tokio::test]
 async fn what_was_scribbled_into_a_body_is_named_still_when_changes_are_put_behind_it() {
     let (server, mut connection) = started().await;
@@ -445,11 +447,11 @@ async fn what_is_no_text_is_told_by_its_key_and_taken_for_no_silence_of_redis() 
 
     let (store, _) = member(&server).await;
     let members = store.members();
-    members.beat("b", "sound", Duration::from_secs(9)).await.unwrap();
+    members.beat("b", "sound", Duration::from_secs(9), &[]).await.unwrap();
     let strange = b"99999999999999 \xff";
     let () = connection.hset("{skein}:members", "strange", strange).await.unwrap();
-    let heard = members.beat("a", "{}", Duration::from_secs(9)).await.unwrap().unwrap();
-    assert!(heard.living.iter().any(|record| record == "sound"), "{heard:?}");
+    let heard = members.beat("a", "{}", Duration::from_secs(9), &[]).await.unwrap().unwrap();
+    assert!(heard.said.iter().any(|said| said.record == "sound"), "{heard:?}");
     let living = members.all().await.unwrap();
     assert!(living.iter().any(|record| record == "sound"), "{living:?}");
 }

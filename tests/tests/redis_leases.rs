@@ -4,17 +4,20 @@
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
 use redis::{AsyncCommands, cmd};
+use skein_coordinator::alarms::{Alarms, Kind};
 use skein_coordinator::store::redis::lease::{Acquired, Kept};
+use skein_coordinator::store::redis::members::Members;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Options, Redis};
 use skein_coordinator::store::{CommitError, Store, StoreError, Version};
 use skein_shared::fence::Epoch;
 use skein_tests::redis::Server;
 use skein_tests::sentinel::Watched;
-use skein_tests::stored::{commit, options, pool, wall};
+use skein_tests::stored::{commit, open, options, pool, wall};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -47,8 +50,8 @@ async fn a_shard_is_taken_above_every_epoch_that_was_seen() {
     }
 }
 
-/// A Redis that was replaced and went on has given the shard away meanwhile: runners and guarded resources that heard of
-/// that epoch would refuse its owner here for ever.
+/// A Redis that was replaced and went on has given the shard away meanwhile: runners and guarded resources that heard
+/// of that epoch would refuse its owner here for ever.
 #[tokio::test]
 async fn a_lease_that_another_redis_has_passed_is_taken_anew_above_it() {
     let server = Server::start().await.unwrap();
@@ -111,6 +114,67 @@ async fn of_many_owners_one_gets_the_store() {
     Redis::open(&Options::new(server.url(), "next"), wall()).await.unwrap();
 }
 
+/// A command of a coordinator that was killed goes by its name, and gets the shards that this had.
+#[tokio::test]
+async fn who_waits_for_the_whole_store_in_vain_leaves_to_others_what_it_could_have() {
+    let server = Server::start().await.unwrap();
+    let killed = Redis::join(&Options::new(server.url(), "killed"), wall()).await.unwrap();
+    let serving = Redis::join(&Options::new(server.url(), "serving"), wall()).await.unwrap();
+    let all: Vec<Shard> = Shard::all().collect();
+    let (before, others) = all.split_at(123);
+    for (store, shards) in [(&killed, before), (&serving, others)] {
+        let taken = store.leases().acquire(shards).await.unwrap();
+        assert!(taken.iter().all(|taken| matches!(taken, Ok(Acquired::Taken(_)))), "{taken:?}");
+    }
+    // It is waited for twice as long.
+    let brief = Options { lease: Duration::from_secs(1), ..Options::new(server.url(), "killed") };
+    let refused = Redis::open(&brief, wall()).await.err().unwrap().to_string();
+    assert!(refused.contains("another coordinator (serving"), "{refused}");
+    let taken = serving.leases().acquire(before).await.unwrap();
+    assert!(taken.iter().all(|taken| matches!(taken, Ok(Acquired::Taken(_)))), "{taken:?}");
+}
+
+/// It waits for the end of the leases of whoever imports, who may be killed.
+#[tokio::test]
+async fn who_has_joined_before_an_import_takes_nothing_of_what_it_has_not_filled_yet() {
+    let server = Server::start().await.unwrap();
+    let alarms = Alarms::default();
+    let waiting = Options { alarms: alarms.clone(), ..Options::new(server.url(), "waiting") };
+    let (store, other) = (open(&server.url()).await, Redis::join(&waiting, wall()).await.unwrap());
+    store.mark_import(true).await.unwrap();
+    assert_eq!(store.is_the_same().await, Ok(true), "it is the one that fills it");
+    store.leases().release(&store.held().all()).await.unwrap();
+    let all: Vec<Shard> = Shard::all().collect();
+    let answers = other.leases().acquire(&all).await.unwrap();
+    assert!(answers.iter().all(|answer| *answer == Ok(Acquired::Importing)), "{answers:?}");
+    let StoreError(said) = other.is_the_same().await.unwrap_err();
+    let unfit = || {
+        let raised = alarms.all().into_iter().filter(|alarm| alarm.kind == Kind::StoreUnfit);
+        raised.map(|alarm| alarm.problem).collect::<Vec<_>>()
+    };
+    assert_eq!(unfit(), slice::from_ref(&said));
+    assert!(said.contains("FLUSHDB") && said.contains("import again"), "{said}");
+
+    store.mark_import(false).await.unwrap();
+    assert_eq!(other.is_the_same().await, Ok(true));
+    assert_eq!(unfit(), [""; 0]);
+    let answers = other.leases().acquire(&all).await.unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Acquired::Taken(_)))), "{answers:?}");
+}
+
+/// It stood still for longer than its leases, and the store is another one's that serves it.
+#[tokio::test]
+async fn an_import_that_has_lost_the_store_makes_no_part_of_one_of_it() {
+    let server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    store.leases().release(&store.held().all()).await.unwrap();
+    let other = Redis::open(&Options::new(server.url(), "other"), wall()).await.unwrap();
+    let refused = store.mark_import(true).await;
+    let is_told = |said: &str| said.contains("another coordinator has taken shard 0");
+    assert!(matches!(&refused, Err(CommitError::Failed(said)) if is_told(said)), "{refused:?}");
+    assert_eq!(other.is_the_same().await, Ok(true));
+}
+
 #[tokio::test]
 async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let server = Server::start().await.unwrap();
@@ -124,6 +188,76 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
     assert!(lost.contains("another coordinator has taken"), "{lost}");
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
+}
+
+/// What one who looks is told who wants a shard.
+async fn wants(store: &Redis, shard: Shard) -> Acquired {
+    store.leases().all().await.unwrap();
+    store.leases().acquire(&[shard]).await.unwrap().remove(0).unwrap()
+}
+
+/// Or is that of a replica that is ahead: what was written before seems to have ended.
+#[tokio::test]
+async fn a_clock_of_redis_that_is_set_forward_gives_no_shard_away() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let owner = |name: &str| Options { lease: Duration::from_secs(60), ..Options::new(server.url(), name) };
+    let join = async |name: &str| Redis::join(&owner(name), wall()).await.unwrap();
+    let (first, second) = (join("first").await, join("second").await);
+    let shard = Shard::all().next().unwrap();
+    let Acquired::Taken(fence) = wants(&first, shard).await else { panic!("it is nobody's") };
+    assert!(matches!(wants(&second, shard).await, Acquired::Held { .. }));
+    let () = connection.hset(shard.key("lease"), "until", wall().0 - 30_000).await.unwrap();
+    // One that has not watched it knows of nothing else.
+    for store in [&second, &join("third").await] {
+        let Acquired::Held { owner, ends_in, .. } = wants(store, shard).await else { panic!("it is taken") };
+        assert!(owner == "first" && ends_in > Duration::from_secs(30), "{owner}'s ends in {ends_in:?}");
+        assert!(store.leases().all().await.unwrap()[0].held);
+    }
+    assert_eq!(first.leases().renew(&[(shard, fence)]).await.unwrap(), [Ok(Kept::Done)]);
+    // It need not watch one that ended long ago, as no clock is set by so much.
+    let () = connection.hset(shard.key("lease"), "until", wall().0 - 3_600_000).await.unwrap();
+    assert!(matches!(wants(&second, shard).await, Acquired::Held { .. }));
+    assert!(matches!(wants(&join("fourth").await, shard).await, Acquired::Taken(_)));
+    let renewed = first.leases().renew(&[(shard, fence)]).await.unwrap().remove(0);
+    assert!(matches!(renewed, Ok(Kept::Fenced(_))), "{renewed:?}");
+}
+
+/// What was written before seems to last for an hour.
+#[tokio::test]
+async fn a_clock_of_redis_that_is_set_back_keeps_no_shard_of_one_that_died() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let owner =
+        |name: &str| Options { lease: Duration::from_millis(400), ..Options::new(server.url(), name) };
+    let first = Redis::open(&owner("first"), wall()).await.unwrap();
+    for shard in Shard::all() {
+        let () = connection.hset(shard.key("lease"), "until", wall().0 + 3_600_000).await.unwrap();
+    }
+    let second = Redis::open(&owner("second"), wall()).await.unwrap();
+    let epoch = second.fence(&pool()).epoch;
+    assert_eq!(commit(&first, 0).await, Err(CommitError::Fenced(epoch)));
+}
+
+/// What is heard by one who says that it lives, and names those who are silent.
+async fn heard(members: &Members, silent: &[(String, u64)]) -> Vec<String> {
+    let heard = members.beat("a", "a lives", Duration::from_secs(5), silent).await.unwrap().unwrap();
+    let mut records: Vec<String> = heard.said.into_iter().map(|said| said.record).collect();
+    records.sort();
+    records
+}
+
+#[tokio::test]
+async fn no_clock_of_redis_takes_a_node_off_the_list_of_those_who_live() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let members = Redis::join(&options(&server.url()), wall()).await.unwrap().members();
+    let () = connection.hset("{skein}:members", "b", "1 b lives").await.unwrap();
+    let () = connection.hset("{skein}:members", "garbage", "b lives").await.unwrap();
+    assert_eq!(heard(&members, &[]).await, ["a lives", "b lives"]);
+    let silent = |until| [("b".to_owned(), until)];
+    assert_eq!(heard(&members, &silent(2)).await, ["a lives", "b lives"], "it has said something since");
+    assert_eq!(heard(&members, &silent(1)).await, ["a lives"]);
 }
 
 /// Cut off from Redis an owner ends before another one may have the store.
@@ -201,11 +335,12 @@ async fn who_doubts_looks_at_the_server_to_which_the_way_leads_now() {
     assert_eq!(store.is_the_same().await, Ok(false));
 }
 
-/// It takes no writes for want of replicas, and answers everything else.
+/// It takes no writes for want of replicas, and answers everything else. The sentinel that is cut off with it goes on
+/// naming it, comes first in the URL, and is reached as well as the other one.
 #[tokio::test]
 async fn a_primary_that_is_cut_off_with_its_owner_is_left_for_the_one_that_the_sentinels_name() {
-    let watched = Watched::start().await.unwrap();
-    let store = Redis::join(&options(&watched.url()), wall()).await.unwrap();
+    let mut watched = Watched::start().await.unwrap();
+    let store = Redis::join(&options(&watched.url_of_both()), wall()).await.unwrap();
     let shard = Shard::all().next().unwrap();
     let taken = store.leases().acquire(&[shard]).await.unwrap().remove(0);
     let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };

@@ -345,6 +345,8 @@ async fn nothing_is_loaded_to_be_decided_under_a_fence_that_is_another_ones() {
     let () = connection.hset(key("lease"), "nonce", "another").await.unwrap();
     let StoreError(problem) = store.load(&pool()).await.unwrap_err();
     assert!(problem.contains("pool/default is not this coordinator's any more"), "{problem}");
+    let StoreError(again) = store.live(&pool(), "", 10).await.unwrap_err();
+    assert_eq!(again, problem, "no page of it either");
     // To look at it needs no fence.
     store.held().lose(&[Shard::of(&pool())]);
     assert_eq!(store.load(&pool()).await.unwrap().version, Version(1));

@@ -1,5 +1,5 @@
-//! Where the page of Agent Swarm's tools and its program differ, what is done here; and what is to be checked of a successor
-//! (spec: Agent Swarm, appendices A and B). Each point names the tests that keep it.
+//! Where the page of Agent Swarm's tools and its program differ, what is done here; and what is to be checked of a
+//! successor (spec: Agent Swarm, appendices A and B). Each point names the tests that keep it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 

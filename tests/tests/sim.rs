@@ -156,6 +156,19 @@ fn no_shard_is_taken_below_an_epoch_that_was_seen_though_clocks_are_apart() {
     assert!((0..100).any(|seed| fell(seed, forgetful).is_some()), "whoever forgets them does no harm");
 }
 
+/// By more than a lease lasts, forward and back.
+#[test]
+fn no_lease_ends_by_a_clock_of_the_store_that_is_set() {
+    give_way().unwrap();
+    let found = |seed, broken| sim::run_as(Config::of(seed, broken).with_a_clock_that_is_set(), false).broken;
+    for seed in 0..100 {
+        assert_eq!(found(seed, None), [""; 0], "seed {seed}");
+    }
+    let by_that_clock = Some(Broken::LeasesEndByTheClockOfTheStore);
+    let reads = |found: Vec<String>| found.iter().any(|harm| harm.starts_with("reads"));
+    assert!((0..200).any(|seed| reads(found(seed, by_that_clock))), "whoever goes by it does no harm");
+}
+
 /// What does harm so seldom that it takes the seed that found it.
 const RARE: [(Broken, &str, u64); 2] = [
     (Broken::FormerLivesAreWritten, "L1", 0x4870_3e68_7e5d_005a),

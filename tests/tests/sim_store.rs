@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use skein_coordinator::store::redis::lease::{Acquired, Kept};
+use skein_coordinator::store::redis::lease::{Acquired, Kept, Lease};
 use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::vigil::Vigil;
 use skein_coordinator::store::redis::{Options, Redis};
 use skein_coordinator::store::{
     Batch, Chunk, CommitError, EventRecord, Fence, Mark, OutboxEffect, OutboxEntry, Store, StoredReply,
@@ -21,8 +22,9 @@ use skein_shared::json::Json;
 use skein_shared::limits::CHUNK;
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
-use skein_tests::sim::store::Server as Simulated;
+use skein_tests::sim::store::{Server as Simulated, Wanted};
 use skein_tests::sim::world::BEGIN;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 const OWNERS: [&str; 2] = ["a", "b"];
@@ -40,6 +42,8 @@ struct Both {
     server: Server,
     real: Vec<Redis>,
     simulated: Simulated,
+    /// With which each owner watches the simulated leases.
+    vigils: [Vigil<Shard>; 2],
     rng: Rng,
     /// What each owner was last given, by owner and shard.
     fences: Vec<(usize, Shard, Fences)>,
@@ -79,6 +83,7 @@ impl Both {
             server,
             real,
             simulated,
+            vigils: [Vigil::over_leases(), Vigil::over_leases()],
             rng,
             fences: Vec::new(),
             sent: Vec::new(),
@@ -122,9 +127,14 @@ impl Both {
     async fn acquire(&mut self) {
         let owner = self.rng.usize(0..OWNERS.len());
         let shard = Shard::of(&self.any_key());
-        let real = self.real[owner].leases().acquire(&[shard]).await.unwrap().remove(0).unwrap();
-        let nonce = self.rng.u64(..);
-        let simulated = self.simulated.acquire((shard, nonce), (OWNERS[owner], 0), LEASE, BEGIN, None);
+        let (leases, now) = (self.real[owner].leases(), Instant::now());
+        let standing = leases.all().await.unwrap();
+        let simulated = self.vigils[owner].standing(self.simulated.leases(), BEGIN, now);
+        let told = |lease: &Lease| (lease.owner.clone(), lease.held);
+        assert!(standing.iter().map(told).eq(simulated.iter().map(told)), "{standing:?} and {simulated:?}");
+        let real = leases.acquire(&[shard]).await.unwrap().remove(0).unwrap();
+        let wanted = Wanted { shard, nonce: self.rng.u64(..), over: self.vigils[owner].over(&shard, now) };
+        let simulated = self.simulated.acquire(wanted, (OWNERS[owner], 0), LEASE, BEGIN, None);
         match (real, simulated) {
             (Acquired::Taken(real), Acquired::Taken(simulated)) => {
                 self.real[owner].held().take(shard, real, None);
@@ -153,7 +163,7 @@ impl Both {
         assert_eq!(real[0] == Ok(Kept::Done), simulated == Kept::Done);
     }
 
-    /// As time does.
+    /// As one who lasts no longer has it.
     async fn end_lease(&mut self) {
         let shard = Shard::of(&self.any_key());
         if !self.fences.iter().any(|(_, other, _)| *other == shard) {
@@ -161,7 +171,8 @@ impl Both {
         }
         let mut link = self.server.connection().await.unwrap();
         let lease = shard.key("lease");
-        let _: i64 = redis::cmd("HSET").arg(lease).arg("until").arg(1).query_async(&mut link).await.unwrap();
+        let ends = redis::cmd("HSET").arg(lease).arg("until").arg(1).arg("lasts").arg(0).to_owned();
+        ends.exec_async(&mut link).await.unwrap();
         self.simulated.end_lease(shard);
     }
 
@@ -183,7 +194,8 @@ impl Both {
     }
 
     async fn send(&mut self, owner: usize, (real, simulated): Fences, batch: Arc<Batch>) {
-        // It would not send what was decided under a fence that it has lost, and what the script says of that is asked here.
+        // It would not send what was decided under a fence that it has lost, and what the script says of that is asked
+        // here.
         let now = self.believe(owner, Shard::of(&batch.key), real);
         let real = self.real[owner].commit(real, Arc::clone(&batch)).await;
         self.believe(owner, Shard::of(&batch.key), now);

@@ -29,8 +29,8 @@ async fn refusal(client: &Client, text: &str) -> Result<String> {
     Ok(format!("{refused:#}"))
 }
 
-/// After a task `before` another one is made, nothing is wrong any more, and nothing else was written. Whoever reads finds
-/// that it is answered again when it reads next.
+/// After a task `before` another one is made, nothing is wrong any more, and nothing else was written. Whoever reads
+/// finds that it is answered again when it reads next.
 async fn goes_on(node: &Up, token: &str) -> Result<()> {
     create_again(node, &Client::new(&node.mcp, token), "after").await?;
     node.skein(&["events"]).await?;

@@ -73,8 +73,8 @@ async fn one_trace_leads_from_a_tool_over_the_commit_to_the_runner() -> Result<(
     Ok(())
 }
 
-/// It leads to the runner over two commits, that of the agent that was called and that of the fleet that gave it a runner,
-/// and only the call itself has no parent.
+/// It leads to the runner over two commits, that of the agent that was called and that of the fleet that gave it a
+/// runner, and only the call itself has no parent.
 fn is_whole(spans: &[Span]) -> bool {
     let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
     let ids: BTreeSet<&Vec<u8>> = spans.iter().map(|span| &span.span_id).collect();

@@ -68,7 +68,8 @@ impl Admin {
         Ok(who)
     }
 
-    /// An operator as in [`Self::changes_swarm`], or somebody of the swarm itself: which of those may, the service says.
+    /// An operator as in [`Self::changes_swarm`], or somebody of the swarm itself: which of those may, the service
+    /// says.
     pub(super) async fn changes_own_swarm<T>(
         &self,
         request: &Request<T>,

@@ -1,7 +1,7 @@
 //! Administration over gRPC, for operators' tokens: what the command line asks.
 //!
-//! `admin` is the service, with what is about agents in `agents`, about what is remembered in `memory`, about questions in
-//! `questions` and about webhooks in `webhooks`; `events` is the feed; `bearer` tells who calls; `line` is what they
+//! `admin` is the service, with what is about agents in `agents`, about what is remembered in `memory`, about questions
+//! in `questions` and about webhooks in `webhooks`; `events` is the feed; `bearer` tells who calls; `line` is what they
 //! call by; `client` is the other end.
 
 mod access;

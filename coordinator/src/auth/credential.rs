@@ -31,8 +31,8 @@ pub struct Credential {
     /// A session of the console, which opens nothing else.
     pub for_console: bool,
     pub issued: Timestamp,
-    /// When the first of those that it continues was issued. A revocation counts from there: a node that has not heard of
-    /// it yet may have continued a token that holds no more.
+    /// When the first of those that it continues was issued. A revocation counts from there: a node that has not heard
+    /// of it yet may have continued a token that holds no more.
     pub since: Timestamp,
     pub expires: Timestamp,
 }
@@ -60,7 +60,8 @@ pub struct Link {
     pub family: Option<Uuid>,
     pub first: Option<Uuid>,
     pub since: Timestamp,
-    /// Another agent gave it. Its family is then known by the worker's name, and goes on with each that is handed on anew.
+    /// Another agent gave it. Its family is then known by the worker's name, and goes on with each that is handed on
+    /// anew.
     pub is_handed_on: bool,
 }
 
@@ -143,8 +144,8 @@ impl Credential {
     pub fn revoked_ends(&self, now: Timestamp) -> Timestamp {
         let said = self.last_ends();
         if self.is_handed_on() {
-            // Those that were handed on until now, on a node whose clock may be ahead, hold for a year at most. What handed
-            // them on may hold much longer, as a run's token does.
+            // Those that were handed on until now, on a node whose clock may be ahead, hold for a year at most. What
+            // handed them on may hold much longer, as a run's token does.
             let latest = now + LEEWAY + LONGEST;
             return said.map_or(latest, |said| said.min(latest));
         }

@@ -37,8 +37,8 @@ impl Right {
     pub const ALL: [Right; 5] = [Right::Read, Right::Work, Right::Lead, Right::Administer, Right::Run];
 }
 
-/// Whether the role has the right, whatever a caller's token was left with. An operator may lead, so that a person can step in for a lost lead, but
-/// takes no work: work belongs to an instance that something watches.
+/// Whether the role has the right, whatever a caller's token was left with. An operator may lead, so that a person can
+/// step in for a lost lead, but takes no work: work belongs to an instance that something watches.
 pub fn allows(role: Role, right: Right) -> bool {
     match role {
         Role::Lead => matches!(right, Right::Read | Right::Work | Right::Lead),
@@ -54,8 +54,8 @@ pub fn may(principal: &Principal, right: Right) -> bool {
     allows(principal.role, right) && principal.rights.has(right)
 }
 
-/// Whether the caller is the agent at its work, and no onlooker that has a token of the agent. An onlooker takes nothing
-/// that is given once, and is no sign that the agent lives.
+/// Whether the caller is the agent at its work, and no onlooker that has a token of the agent. An onlooker takes
+/// nothing that is given once, and is no sign that the agent lives.
 pub fn may_work(principal: &Principal) -> bool {
     may(principal, Right::Work) && require_writable(principal).is_ok()
 }

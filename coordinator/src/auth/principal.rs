@@ -27,8 +27,8 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// An agent of the swarm `default` with all rights of its role, by a token that was made by hand. Of one name there is
-    /// one agent, with one instance.
+    /// An agent of the swarm `default` with all rights of its role, by a token that was made by hand. Of one name there
+    /// is one agent, with one instance.
     #[cfg(test)]
     pub(crate) fn named(name: &str, role: Role) -> Self {
         let named = |name| Name::parse(name).expect("a name");

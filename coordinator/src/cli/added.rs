@@ -58,8 +58,8 @@ async fn ask(common: &Common, swarm: &str, agent: &Name) -> Result<Heard, Refusa
     Ok(Heard::Known)
 }
 
-/// Whether an answer shows that a runner has defined the agent. Until then there may be nothing of its name, and not even
-/// its swarm; and who has it may be away for a moment. Without the node nobody can say it.
+/// Whether an answer shows that a runner has defined the agent. Until then there may be nothing of its name, and not
+/// even its swarm; and who has it may be away for a moment. Without the node nobody can say it.
 fn knows(answer: client::Answer) -> Result<bool, Refusal> {
     let is_broken = answer.as_ref().is_err_and(bearer::is_broken);
     match client::shown(answer) {

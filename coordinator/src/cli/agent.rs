@@ -63,10 +63,11 @@ pub(super) enum Agent {
     Resume(Held),
     /// Take work again.
     Enable(One),
-    /// Take no more work. Of the queue calls fail and the rest become dead letters; what waits is ended, what runs goes on.
+    /// Take no more work. Of the queue calls fail and the rest become dead letters; what waits is ended, what runs goes
+    /// on.
     Disable(One),
-    /// Remove an agent that no runner has any more: what runs is ended too, and nothing starts it. What a runner still has
-    /// goes by itself once it is taken out of that runner's folder of agents.
+    /// Remove an agent that no runner has any more: what runs is ended too, and nothing starts it. What a runner still
+    /// has goes by itself once it is taken out of that runner's folder of agents.
     Remove(One),
 }
 

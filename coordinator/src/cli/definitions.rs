@@ -109,8 +109,8 @@ impl Add {
         Ok(())
     }
 
-    /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all of
-    /// it or nothing. Gives its folder, and what was read of it.
+    /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all
+    /// of it or nothing. Gives its folder, and what was read of it.
     async fn put(&self) -> Result<(PathBuf, Definition), CliError> {
         let agents = self.common.files()?.agents();
         let place = agents.join(self.name.as_str());

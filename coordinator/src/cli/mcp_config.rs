@@ -35,8 +35,8 @@ pub(super) struct McpConfig {
     /// The agent's name; the role's if left out.
     #[arg(long)]
     name: Option<Name>,
-    /// The agent's id. If left out it is that of the swarm's member of this name, as the node that runs knows it, so that
-    /// the agent stays the same with its next token; and a new one where no node runs, or for an observer.
+    /// The agent's id. If left out it is that of the swarm's member of this name, as the node that runs knows it, so
+    /// that the agent stays the same with its next token; and a new one where no node runs, or for an observer.
     #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     /// How long the token is good for.

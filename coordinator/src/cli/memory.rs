@@ -15,8 +15,8 @@ pub(super) enum Memory {
         /// Its id, as `memory-search` shows it.
         #[arg(value_parser = ids::id)]
         id: Uuid,
-        /// A file with the token of the swarm's lead, or of the agent whose it is, to do it as that one; - reads it from
-        /// standard input [default: as the operator].
+        /// A file with the token of the swarm's lead, or of the agent whose it is, to do it as that one; - reads it
+        /// from standard input [default: as the operator].
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
         #[command(flatten)]

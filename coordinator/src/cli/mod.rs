@@ -281,8 +281,8 @@ impl Cli {
         matches!(self.command, Command::Up(_) | Command::Serve(_) | Command::Demo(_))
     }
 
-    /// Does what runners start this program for, if that is why it runs: it turns into an agent, or works inside of one.
-    /// Nothing may be started before, since what it may see is decided for the whole process.
+    /// Does what runners start this program for, if that is why it runs: it turns into an agent, or works inside of
+    /// one. Nothing may be started before, since what it may see is decided for the whole process.
     ///
     /// # Errors
     /// The command line itself, for whatever else.

@@ -1,5 +1,5 @@
-//! `skein token issue|fetch|refresh|revoke|revoked|rotate-keys`: a signature needs nothing but the key, so tokens are issued
-//! beside a running node; what ends them has to reach it.
+//! `skein token issue|fetch|refresh|revoke|revoked|rotate-keys`: a signature needs nothing but the key, so tokens are
+//! issued beside a running node; what ends them has to reach it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -181,7 +181,8 @@ pub(super) struct What {
     /// A file with the token; - reads it from standard input.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A token's id (`jti`), as `skein token issue --json` prints it: of those that renew one another, the id of the first.
+    /// A token's id (`jti`), as `skein token issue --json` prints it: of those that renew one another, the id of the
+    /// first.
     #[arg(long, value_parser = ids::id)]
     id: Option<Uuid>,
     /// An agent's id: all tokens that it was given until now, and all that came of them.
@@ -224,9 +225,9 @@ impl Revoke {
 /// How long the command line's next token is to be good for: it is made by hand, so as long as any may be.
 const RENEWED: &str = "365d";
 
-/// The line that makes the command line's own token anew, signed with the key of the same data directory. A shell empties
-/// a file before it runs the command that is to fill it, so the token goes into another one, which takes the place of the
-/// old one only when it is whole.
+/// The line that makes the command line's own token anew, signed with the key of the same data directory. A shell
+/// empties a file before it runs the command that is to fill it, so the token goes into another one, which takes the
+/// place of the old one only when it is whole.
 fn renewal(layout: &Layout) -> String {
     let own = layout.operator_token();
     let next = quoted(&own.with_extension("token.new"));

@@ -69,7 +69,8 @@ pub(super) struct AsWhom {
     /// The caller's name: an agent's, to act for that agent. The role's if left out.
     #[arg(long)]
     name: Option<Name>,
-    /// The agent's id; that of the member which has the name, if left out, or else of the agent that runners start under it.
+    /// The agent's id; that of the member which has the name, if left out, or else of the agent that runners start
+    /// under it.
     #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     #[command(flatten)]

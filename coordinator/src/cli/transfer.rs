@@ -64,8 +64,8 @@ impl Export {
     }
 }
 
-/// What was exported, if the store was this process' own to the end: another may have written meanwhile what is there in
-/// part. Otherwise the file goes, for nobody shall take it for a whole one.
+/// What was exported, if the store was this process' own to the end: another may have written meanwhile what is there
+/// in part. Otherwise the file goes, for nobody shall take it for a whole one.
 fn whole(
     file: &Path,
     exported: Result<Summary, TransferError>,

@@ -17,13 +17,13 @@ use tonic::{Status, Streaming};
 use super::door::Door;
 use super::pipe::one_message;
 
-/// Requests that share a task: one for each costs more than most requests, and one for all of them would leave the other
-/// processors idle.
+/// Requests that share a task: one for each costs more than most requests, and one for all of them would leave the
+/// other processors idle.
 const TOGETHER: usize = 32;
 /// Answers that go back together.
 const ANSWERS: usize = 256;
-/// Messages that are looked through before anything of them begins. After a time in which nothing was read the first may
-/// ask for what a later one withdraws.
+/// Messages that are looked through before anything of them begins. After a time in which nothing was read the first
+/// may ask for what a later one withdraws.
 const MESSAGES: usize = 64;
 
 /// Answers all requests of a stream. What was asked on it is not wanted any more when it ends.

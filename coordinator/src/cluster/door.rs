@@ -106,7 +106,8 @@ impl Door {
             )));
         }
         if request.life != 0 && request.life != self.cluster.life() {
-            // One of both nodes has not heard of the other's yet. The sender tries again, or has forgotten what it decided.
+            // One of both nodes has not heard of the other's yet. The sender tries again, or has forgotten what it
+            // decided.
             self.cluster.store.doubt();
             return Ok(Outcome::NotOwner(NotOwner::default()));
         }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Cluster;
+use super::living::Living;
 use super::member::Member;
 use super::steward::{self, Input, Output, Question, Steward};
 use super::twin::{Before, Twin, Twins};
@@ -22,6 +23,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) struct Keeper {
     cluster: Arc<Cluster>,
     steward: Steward,
+    living: Living,
     twins: Twins,
     /// The life of the store has ended, which is told once, however long the next one is waited for.
     is_orphaned: bool,
@@ -45,7 +47,8 @@ impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
         let now = cluster.store.held().now();
         let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, now);
-        Self { cluster, steward, twins: Twins::default(), is_orphaned: false, is_ending: false }
+        let living = Living::new(steward::lives(cluster.settings.lease));
+        Self { cluster, steward, living, twins: Twins::default(), is_orphaned: false, is_ending: false }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Twin> {
@@ -63,6 +66,9 @@ impl Keeper {
                 Err(Broken::Store(problem)) if !told => {
                     warn!(%problem, "the cluster's state cannot be read or written; it is tried again");
                     told = true;
+                    // Leases have lost the time in which one connection said nothing: the next one is to be made at
+                    // once.
+                    continue;
                 }
                 Err(Broken::Store(_)) => {}
             }
@@ -186,7 +192,8 @@ impl Keeper {
     async fn beat(&mut self, me: &Member) -> Result<Vec<Member>, Broken> {
         let record = serde_json::to_string(me).map_err(|error| StoreError(error.to_string()))?;
         let lives = steward::lives(self.cluster.settings.lease);
-        let heard = self.cluster.store.members().beat(&me.id, &record, lives).await?;
+        let silent = self.living.silent(self.cluster.store.held().now());
+        let heard = self.cluster.store.members().beat(&me.id, &record, lives, &silent).await?;
         // Where nobody can say it, those go on with one another who have heard.
         let Some(heard) = heard else { return Ok(self.cluster.members()) };
         let alarms = self.cluster.alarms();
@@ -198,8 +205,7 @@ impl Keeper {
                 return Err(Broken::Twin(twin));
             }
         }
-        // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
-        Ok(heard.living.iter().filter_map(|record| serde_json::from_str(record).ok()).collect())
+        Ok(self.living.hear(heard.said, heard.clock, self.cluster.store.held().now()))
     }
 
     /// Waits until what is in flight is done.
@@ -215,9 +221,9 @@ impl Keeper {
         }
     }
 
-    /// Makes up for the time in which the machine has slept. What has lapsed by that goes first, and what is taken comes
-    /// after it: an entity that sees its time leap would end whatever gave it no sign of life meanwhile. What is still
-    /// decided in a shard that has gone is not written.
+    /// Makes up for the time in which the machine has slept. What has lapsed by that goes first, and what is taken
+    /// comes after it: an entity that sees its time leap would end whatever gave it no sign of life meanwhile. What is
+    /// still decided in a shard that has gone is not written.
     fn catch_up(&self) {
         self.lapse();
         if let Some(tenants) = self.cluster.tenants.get() {

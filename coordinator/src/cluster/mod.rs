@@ -1,9 +1,9 @@
 //! Many coordinators over one store: who lives, who owns which shard, and how one reaches the other.
 //!
-//! There is no leader. Each node says that it lives ([`member`]), all come to the same order by themselves ([`rank`]),
-//! each decides what to take and what to hand over ([`plan`]), and does so ([`keeper`]). Where something is to be sent
-//! shows in the [`table`]; it goes over [`peers`] and comes in at [`door`]. All of that may be wrong for a moment: what
-//! may be written is decided by the fence in the write, in the store.
+//! There is no leader. Each node says that it lives ([`member`]) and hears who else does ([`living`]), all come to the
+//! same order by themselves ([`rank`]), each decides what to take and what to hand over ([`plan`]), and does so
+//! ([`keeper`]). Where something is to be sent shows in the [`table`]; it goes over [`peers`] and comes in at [`door`].
+//! All of that may be wrong for a moment: what may be written is decided by the fence in the write, in the store.
 //!
 //! Beyond one machine nodes speak mutual TLS: an [`authority`] issues what a node's [`identity`] is made of, the
 //! [`handshake`] lets nobody else in, and [`distrust`] says why.
@@ -16,6 +16,7 @@ pub mod door;
 mod handshake;
 pub mod identity;
 mod keeper;
+pub mod living;
 pub mod member;
 mod peers;
 mod pipe;
@@ -97,12 +98,12 @@ pub trait Tenants: Send + Sync + 'static {
     /// may come again the next moment.
     fn forget(&self, shards: &[Shard]);
 
-    /// Makes up for the time in which this machine has slept, and the others have not. Those that have no clock have nothing
-    /// to do.
+    /// Makes up for the time in which this machine has slept, and the others have not. Those that have no clock have
+    /// nothing to do.
     fn catch_up(&self) {}
 
-    /// Answers what another node passed on, for an entity or for this node itself. `None` when the entity turned out
-    /// to be somebody else's, and nothing was done. With the life of the store in which it was decided, or 0 where that is
+    /// Answers what another node passed on, for an entity or for this node itself. `None` when the entity turned out to
+    /// be somebody else's, and nothing was done. With the life of the store in which it was decided, or 0 where that is
     /// not said.
     async fn answer(
         &self,
@@ -212,6 +213,7 @@ impl Cluster {
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),
             runners: self.runners.get().cloned().unwrap_or_default(),
+            lives_ms: u64::try_from(steward::lives(self.settings.lease).as_millis()).ok(),
             ..Member::new(&self.settings.id, self.incarnation, &self.settings.address)
         }
     }
@@ -275,7 +277,8 @@ impl Cluster {
         self.alarms().clear(Kind::Distrusted, &node.address);
     }
 
-    /// Proves to the others by another token that it belongs to them: its keys have changed, and theirs may have before.
+    /// Proves to the others by another token that it belongs to them: its keys have changed, and theirs may have
+    /// before.
     pub fn proves_by(&self, token: &str) -> bool {
         self.settings.secret.renew(token)
     }
@@ -372,8 +375,8 @@ impl Cluster {
         self.pass_on(to, Forwarding { key, timeout, call, life: 0 }).await
     }
 
-    /// Like [`Cluster::forward`], for what was decided in this life of the store: a node that relies on another one takes
-    /// nothing of it in.
+    /// Like [`Cluster::forward`], for what was decided in this life of the store: a node that relies on another one
+    /// takes nothing of it in.
     ///
     /// # Errors
     /// When no answer came: nobody knows whether it was done.
@@ -412,8 +415,8 @@ impl Cluster {
         outcome
     }
 
-    /// Somebody was commanded by an entity under this epoch. If its shard is held under a lower one, it is taken anew above
-    /// that. Says whether this node is the one that holds it so.
+    /// Somebody was commanded by an entity under this epoch. If its shard is held under a lower one, it is taken anew
+    /// above that. Says whether this node is the one that holds it so.
     pub fn outranked(&self, key: &EntityKey, epoch: Epoch) -> bool {
         if epoch.0 > (self.settings.wall)().0 + AHEAD {
             return false;

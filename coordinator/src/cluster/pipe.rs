@@ -1,7 +1,8 @@
 //! One stream to another node, for everything that is forwarded to its entities: whatever comes together goes in one
 //! message, so that many requests cost little more than one.
 //!
-//! Whoever stops waiting takes back what it has asked: what still waits here is not sent, and what was sent is withdrawn.
+//! Whoever stops waiting takes back what it has asked: what still waits here is not sent, and what was sent is
+//! withdrawn.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,8 +12,8 @@ use crate::store::redis::lease::{Acquired, Kept, Lease};
 use crate::store::redis::shard::{SHARDS, Shard};
 use crate::store::{Fence, StoreError};
 
-/// For how long it holds that a node says that it lives. It has to be off everybody's list before its leases have ended:
-/// or else those who take its shards would give them back to it.
+/// For how long it holds that a node says that it lives. It has to be off everybody's list before its leases have
+/// ended: or else those who take its shards would give them back to it.
 pub fn lives(lease: Duration) -> Duration {
     lease / 2
 }
@@ -175,22 +175,22 @@ impl Steward {
         self.renew = now;
     }
 
-    /// Another node tells that leases have changed, and itself perhaps: one that drains gives its shards up before anybody
-    /// has asked who lives, and they would wait for it to take them. So the next round asks that too.
+    /// Another node tells that leases have changed, and itself perhaps: one that drains gives its shards up before
+    /// anybody has asked who lives, and they would wait for it to take them. So the next round asks that too.
     pub fn told(&mut self, now: Instant) {
         self.beat = now;
     }
 
     /// Until when entities may take to leave. Nothing is renewed meanwhile, nor does this node say that it lives, and
-    /// neither the shards that stay nor its place among the others must be lost over those that go: there has to be time
-    /// for the release, and for a renewal and a sign of life that are slow.
+    /// neither the shards that stay nor its place among the others must be lost over those that go: there has to be
+    /// time for the release, and for a renewal and a sign of life that are slow.
     fn leave(&self, now: Instant) -> Instant {
         (now + LEAVE).min(self.renew.min(self.beat) + self.lease / 6)
     }
 
-    /// The same of a node that ends, where nothing stays that could be lost. A renewal that is late, for the store was slow,
-    /// is no reason to refuse what is in flight: leases hold 7/15 of their time longer than the next one is due, and what is
-    /// left of that is for the release.
+    /// The same of a node that ends, where nothing stays that could be lost. A renewal that is late, for the store was
+    /// slow, is no reason to refuse what is in flight: leases hold 7/15 of their time longer than the next one is due,
+    /// and what is left of that is for the release.
     fn resign(&self, now: Instant) -> Instant {
         (now + LEAVE).min(self.renew + self.lease / 3)
     }
@@ -283,8 +283,8 @@ impl Steward {
                     outputs.push(Output::Take(shard, fence, until));
                     has_taken = true;
                 }
-                // It was emptied since it was last looked at: that look is due.
-                Ok(Acquired::Foreign) => self.doubt(now),
+                // It was emptied, or an import fills it, since it was last looked at: that look is due.
+                Ok(Acquired::Foreign | Acquired::Importing) => self.doubt(now),
                 // Somebody was quicker, or nobody can have it: the store tells of that.
                 Ok(Acquired::Held { .. }) | Err(_) => {}
             }

@@ -76,14 +76,14 @@ impl Known {
         self.members.iter().map(Arc::as_ref)
     }
 
-    /// Whether every shard is somebody's whom the node `me` can ask, itself for those that it holds. The leases of a node
-    /// that has died end later than it is known to live.
+    /// Whether every shard is somebody's whom the node `me` can ask, itself for those that it holds. The leases of a
+    /// node that has died end later than it is known to live.
     pub fn is_whole(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
         Shard::all().all(|shard| self.route(shard, me, held(shard)) != Route::Nowhere)
     }
 
-    /// Whether every shard that anybody can have has an owner. Whoever was `me` in an earlier life has none: a node that
-    /// crashed is about to take its shards again.
+    /// Whether every shard that anybody can have has an owner. Whoever was `me` in an earlier life has none: a node
+    /// that crashed is about to take its shards again.
     pub fn is_settled(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
         let is_settled = |(shard, lease): (Shard, &Lease)| {
             lease.unreadable || held(shard) || (lease.held && lease.owner != me)

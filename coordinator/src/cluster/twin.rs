@@ -13,8 +13,8 @@ pub struct Twin(String);
 /// What is known of those who go by the id of this node.
 #[derive(Debug, Default)]
 pub(super) struct Twins {
-    /// Whose word was found where this node's own should have stood. It may be that of a predecessor, or one that a failover
-    /// has brought back, and such a word is found once in each life of the store.
+    /// Whose word was found where this node's own should have stood. It may be that of a predecessor, or one that a
+    /// failover has brought back, and such a word is found once in each life of the store.
     found: Option<Uuid>,
 }
 

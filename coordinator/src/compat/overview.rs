@@ -54,8 +54,8 @@ pub(super) async fn stats(State(compat): State<Compat>, asked: Asked) -> Answer 
     }))
 }
 
-/// What other sessions of a lead ought to know of each other: what it was written, what it has just handed out, and what
-/// is being worked on.
+/// What other sessions of a lead ought to know of each other: what it was written, what it has just handed out, and
+/// what is being worked on.
 pub(super) async fn context(State(compat): State<Compat>, asked: Asked) -> Answer {
     let reading = async {
         let (service, who) = (&asked.service, &asked.who);

@@ -10,8 +10,8 @@ use super::Compat;
 use super::answer::{Answer, Problem, ok};
 use super::door::Asked;
 
-/// What applies to an agent in a repository. Whoever asks for secrets puts all of this into an environment, where a mask
-/// would take the place of what is there: so those that it may not read are left out.
+/// What applies to an agent in a repository. Whoever asks for secrets puts all of this into an environment, where a
+/// mask would take the place of what is there: so those that it may not read are left out.
 pub(super) async fn resolved(State(compat): State<Compat>, asked: Asked) -> Answer {
     let mut configs = found(&compat, &asked, "get-config", &["agentId", "repoId"]).await?;
     if asked.flag("includeSecrets") == Some(true) {

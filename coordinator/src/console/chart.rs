@@ -1,4 +1,5 @@
-//! Charts as shapes within a box of fixed size. Their labels are text beside them, so that they can be read at any width.
+//! Charts as shapes within a box of fixed size. Their labels are text beside them, so that they can be read at any
+//! width.
 
 use serde_json::{Value, json};
 

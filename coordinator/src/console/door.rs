@@ -157,8 +157,8 @@ impl Console {
     /// Ends the session, if there is one that holds.
     ///
     /// # Errors
-    /// `forbidden` for a form of others. While nobody can say whether the session holds, or end it, as whoever says so: a
-    /// browser that forgets it then leaves it alive.
+    /// `forbidden` for a form of others. While nobody can say whether the session holds, or end it, as whoever says so:
+    /// a browser that forgets it then leaves it alive.
     async fn end_session(&self, headers: &HeaderMap, body: Body) -> Result<(), Refusal> {
         let visitor = match self.visitor(headers).await {
             Err(refusal) if refusal.code == Code::Unauthenticated => return Ok(()),

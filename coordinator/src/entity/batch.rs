@@ -1,7 +1,7 @@
 //! What one batch gathers while its commands are decided.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use skein_shared::entity::{BlobChange, Changes, DocumentChange, Effect, Entity};
@@ -84,7 +84,7 @@ impl Draft {
             at,
             documents: fold(self.documents),
             events: self.events,
-            seen: self.seen,
+            seen: last_of_each(self.seen),
             replies: self.replies,
             timer: self.timer,
             outbox: self.outbox,
@@ -115,9 +115,9 @@ fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     folded
 }
 
-/// Joins two changes of one document. A put after a delete must not see the old body, which a fold cannot say: an entity
-/// that makes a document anew under the key of one that it has deleted gives it a body of all its fields, or none where
-/// none was before.
+/// Joins two changes of one document. A put after a delete must not see the old body, which a fold cannot say: an
+/// entity that makes a document anew under the key of one that it has deleted gives it a body of all its fields, or
+/// none where none was before.
 fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
     match (earlier, later) {
         (
@@ -130,6 +130,15 @@ fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
         }
         (_, later) => later,
     }
+}
+
+/// The last mark of each source, which stands for those before it.
+fn last_of_each(seen: Vec<Mark>) -> Vec<Mark> {
+    let mut sources = HashSet::new();
+    let mut last: Vec<Mark> =
+        seen.into_iter().rev().filter(|mark| sources.insert(mark.source.clone())).collect();
+    last.reverse();
+    last
 }
 
 /// How far each source's deliveries were taken in.
@@ -164,4 +173,28 @@ impl Marks {
 pub(super) fn digest(command: &impl Serialize) -> u64 {
     let bytes = serde_json::to_vec(command).expect("a command is plain data");
     xxh3_64(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::id::{Kind, Name};
+
+    use super::*;
+
+    /// Each would be written, looked up and listed by its age, and only the last of a source counts.
+    #[test]
+    fn of_the_marks_of_one_source_the_last_is_written() {
+        let swarm = Name::parse("default").unwrap();
+        let mark = |kind, epoch, sequence| Mark {
+            source: EntityKey::of(kind, &swarm),
+            epoch: Epoch(epoch),
+            sequence,
+        };
+        let (pool, epics) = (|n| mark(Kind::Pool, 1, n), mark(Kind::Epics, 1, 7));
+        let seen = vec![pool(1), epics.clone(), pool(2), pool(3), mark(Kind::Pool, 2, 1)];
+        let draft = Draft { seen, ..Draft::default() };
+        let place = (Version(0), Uuid::nil());
+        let batch = draft.finish(&mark(Kind::Channels, 1, 1).source, place, Timestamp(1), Uuid::nil());
+        assert_eq!(batch.seen, [epics, mark(Kind::Pool, 2, 1)]);
+    }
 }

@@ -1,5 +1,5 @@
-//! Texts too long for a document. Their chunks are written by whoever owns the entity, under its fence, before the command
-//! that names the blob is sent; they are read from the store by whoever is asked.
+//! Texts too long for a document. Their chunks are written by whoever owns the entity, under its fence, before the
+//! command that names the blob is sent; they are read from the store by whoever is asked.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use crate::sleep::Sleep;
 
-/// Time that never goes back: the wall time at start and the monotonic time since. An entity never decides before it did
-/// so last, whatever this says (`desk`). Of entities, schedules alone go by the wall.
+/// Time that never goes back: the wall time at start and the monotonic time since. An entity never decides before it
+/// did so last, whatever this says (`desk`). Of entities, schedules alone go by the wall.
 ///
 /// While the machine sleeps it stands still, and a node by itself goes on from there: it has heard of nobody meanwhile.
-/// In a cluster the others decide on: a node catches up with them, once nothing is in memory that would end by the leap.
+/// In a cluster the others decide on: a node catches up with them, once nothing is in memory that would end by the
+/// leap.
 #[derive(Clone, Debug)]
 pub struct Clock {
     started: Instant,

@@ -1,8 +1,8 @@
 //! What the host of an entity decides, without I/O: which commands make a batch, what they are answered and when, and
 //! what becomes of it all when a commit fails or the entity goes elsewhere.
 //!
-//! A `T` is the way back to whoever asked. It is given back with the answer, exactly once, or with what was lost; only that
-//! of somebody who has gone is dropped.
+//! A `T` is the way back to whoever asked. It is given back with the answer, exactly once, or with what was lost; only
+//! that of somebody who has gone is dropped.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -95,8 +95,8 @@ pub struct Desk<E: Entity, T> {
     key: EntityKey,
     fence: Fence,
     serving_since: Timestamp,
-    /// When it decided last. It never decides at an earlier time: the clock of a former owner may have been ahead. Its own
-    /// affair, for what other entities have would end early by somebody else's clock.
+    /// When it decided last. It never decides at an earlier time: the clock of a former owner may have been ahead. Its
+    /// own affair, for what other entities have would end early by somebody else's clock.
     decided: Timestamp,
     entity: E,
     version: Version,
@@ -184,15 +184,15 @@ impl<E: Entity, T> Desk<E, T> {
         if self.doomed { self.turn_away() } else { Vec::new() }
     }
 
-    /// Lets go of what waits for nobody any more. Whoever gave up may have asked again, without a key perhaps, and would get
-    /// the change twice. Deliveries stay: the mark of one stands for those before it too.
+    /// Lets go of what waits for nobody any more. Whoever gave up may have asked again, without a key perhaps, and
+    /// would get the change twice. Deliveries stay: the mark of one stands for those before it too.
     pub fn sift(&mut self, has_gone: impl Fn(&T) -> bool) {
         self.waiting.retain(|pending| pending.mark.is_some() || !has_gone(&pending.ticket));
     }
 
-    /// Whether what waits makes a batch now. A second one beside the batch under way must be at least half as large: small
-    /// ones would take longer than one (measured: half is faster than as large). Where there are few it must be as large:
-    /// it begins behind the first one all the same, and whoever comes after it waits for both.
+    /// Whether what waits makes a batch now. A second one beside the batch under way must be at least half as large:
+    /// small ones would take longer than one (measured: half is faster than as large). Where there are few it must be
+    /// as large: it begins behind the first one all the same, and whoever comes after it waits for both.
     pub fn should_begin(&self) -> bool {
         if self.doomed || self.waiting.is_empty() {
             return false;
@@ -241,9 +241,9 @@ impl<E: Entity, T> Desk<E, T> {
         Begun::Batch(batch)
     }
 
-    /// How many the next batch takes: half of all, so that two alike are under way. While the store has the one, the other
-    /// is answered, decided and sent. A large one and a small one in turn, or one of all, would have either side wait for
-    /// the other.
+    /// How many the next batch takes: half of all, so that two alike are under way. While the store has the one, the
+    /// other is answered, decided and sent. A large one and a small one in turn, or one of all, would have either side
+    /// wait for the other.
     fn share(&self) -> usize {
         let under_way: usize = self.in_flight.iter().map(|batch| batch.answers.len()).sum();
         let all = under_way + self.waiting.len();
@@ -350,8 +350,9 @@ impl<E: Entity, T> Desk<E, T> {
         }
     }
 
-    /// The stored timer may be earlier than needed, never later; so most commits leave it alone. `now` is the time by which
-    /// it is due. Where one has fired its tick is on the way, and whatever comes before that must not push it back.
+    /// The stored timer may be earlier than needed, never later; so most commits leave it alone. `now` is the time by
+    /// which it is due. Where one has fired its tick is on the way, and whatever comes before that must not push it
+    /// back.
     fn timer_change(&mut self, now: Timestamp, draft: &Draft) -> TimerChange {
         let wake = self.entity.next_wake();
         let is_due = wake.is_some_and(|wake| wake <= now);

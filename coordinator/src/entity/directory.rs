@@ -79,8 +79,8 @@ impl Shared {
         self.hub.publish_all();
     }
 
-    /// Takes in a host that was loaded. One that is late leaves again: another serves its entity already, or its fence was
-    /// lost while it loaded, after those of that fence were sent away.
+    /// Takes in a host that was loaded. One that is late leaves again: another serves its entity already, or its fence
+    /// was lost while it loaded, after those of that fence were sent away.
     fn admit(&self, key: &EntityKey, slot: Slot) {
         let mut actors = self.lock();
         if actors.contains_key(key) || slot.fence != self.store.fence(key) {
@@ -169,8 +169,8 @@ impl Entities {
         &self.shared.clock
     }
 
-    /// Asks an entity and waits for its answer, which comes after the commit. Given up before the entity has decided, it does
-    /// not happen: what is wanted though nobody waits for it is asked in a task of its own.
+    /// Asks an entity and waits for its answer, which comes after the commit. Given up before the entity has decided,
+    /// it does not happen: what is wanted though nobody waits for it is asked in a task of its own.
     ///
     /// # Errors
     /// The entity's refusal; `overloaded` when too much waits; `outcome_unknown` when no answer came in time
@@ -184,9 +184,9 @@ impl Entities {
         self.send::<E>(key, request, command).await.map(|(reply, _)| reply)
     }
 
-    /// Takes in what one source's outbox holds for an entity of this node, each command with its mark, in their order. They
-    /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
-    /// in, save that a command at which the entity fails is refused by itself.
+    /// Takes in what one source's outbox holds for an entity of this node, each command with its mark, in their order.
+    /// They are decided one after the other and share commits. One that was not taken in leaves none after it taken in,
+    /// save that a command at which the entity fails is refused by itself.
     ///
     /// The outcomes are those of [`Entities::ask`]; `internal` also when a command is none of this kind's.
     pub(super) async fn deliver_here(
@@ -305,8 +305,8 @@ impl Entities {
         for _ in 0..TRIES {
             let Some(back) = self.post::<E>(key, message)? else { return Ok(()) };
             message = back;
-            // In a task of its own: whoever asks may be one of many futures that are left alone for a while, and all others
-            // would wait with it at the door.
+            // In a task of its own: whoever asks may be one of many futures that are left alone for a while, and all
+            // others would wait with it at the door.
             let (this, of) = (self.clone(), key.clone());
             let starting = async move { this.start::<E>(&of).await }.in_current_span();
             tokio::spawn(starting).await.unwrap_or_else(|_| Err(unavailable(key)))?;
@@ -406,8 +406,8 @@ impl Entities {
 
 impl Shared {
     /// Sends away the entities that are written under a fence which this node does not have any more. Gives what tells
-    /// that they are gone, and those that were sent away before them. No others: what one of them has under way would be
-    /// taken under the same fence behind the back of whoever loads it again.
+    /// that they are gone, and those that were sent away before them. No others: what one of them has under way would
+    /// be taken under the same fence behind the back of whoever loads it again.
     pub(super) fn send_away(&self) -> Vec<CancellationToken> {
         self.lock().retain(|key, slot| {
             let stays = slot.fence == self.store.fence(key);

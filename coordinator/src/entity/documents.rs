@@ -168,9 +168,15 @@ impl Held {
         Self { key, document, hash: name.hash, version, changes: vec![body], whole }
     }
 
-    /// A new document, of which the change says everything. Whoever made it is about to be shown it.
+    /// A new document, of which the change says everything. Whoever made it is about to be shown it, if it is live.
     fn made(name: &Name<'_>, version: Version, change: &DocumentChange) -> Option<Self> {
-        let DocumentChange::Put { body: Some(fields), new: true, .. } = change else { return None };
+        let DocumentChange::Put { live: true, body: Some(fields), new: true, .. } = change else {
+            return None;
+        };
+        // It may be a great deal longer than what is kept, and to merge it takes its time.
+        if fields.text().len() > 2 * WEIGHT {
+            return None;
+        }
         // It may name a field that it has not.
         let mut made = Self::new(name, version, fields.clone(), false);
         made.settle().then_some(made)
@@ -313,6 +319,17 @@ mod tests {
         documents.committed(&pool(), Version(1), &[create]);
         documents.committed(&pool(), Version(2), &put(json!({ "c": 3 })));
         assert_eq!(body(&documents), Some(json!({ "a": 1, "c": 3 })));
+    }
+
+    #[test]
+    fn what_is_archived_at_once_drives_nothing_out() {
+        let documents = Documents::default();
+        let [DocumentChange::Put { key, head, body: made, .. }] = put(json!({ "a": 1 })) else {
+            panic!("a put")
+        };
+        let archived = DocumentChange::Put { key, live: false, head, body: made, new: true };
+        documents.committed(&pool(), Version(1), &[archived]);
+        assert_eq!(body(&documents), None);
     }
 
     /// The hash has no seed, so that these are never too many for a set.

@@ -1,11 +1,11 @@
 //! The actor that hosts one entity: decides commands in order, commits them in one batch, and answers after
 //! the commit. What it decides stands in [`desk`](super::desk); here it is carried out.
 //!
-//! `handle` never awaits I/O. While commits are under way new commands wait, and become the next batch: group
-//! commit without a timer. The entity's memory runs ahead of the store by at most the batches under way
+//! `handle` never awaits I/O. While commits are under way new commands wait, and become the next batch: group commit
+//! without a timer. The entity's memory runs ahead of the store by at most the batches under way
 //! ([`UNDER_WAY`](super::line::UNDER_WAY)), and what is read from it is answered after the commit that it builds on. If
-//! a batch fails, or the entity panics, the host takes itself out of the directory, answers all that wait, and dies; the
-//! next command loads the entity afresh.
+//! a batch fails, or the entity panics, the host takes itself out of the directory, answers all that wait, and dies;
+//! the next command loads the entity afresh.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -287,8 +287,8 @@ impl<E: Entity> Host<E> {
         }
     }
 
-    /// Decides what waits, as far as there is room on the way to the store: one batch at a time, for the store shall have
-    /// it before the next is decided.
+    /// Decides what waits, as far as there is room on the way to the store: one batch at a time, for the store shall
+    /// have it before the next is decided.
     fn begin_all(&mut self, myself: &ActorRef<Message<E>>) {
         if self.desk.should_begin() {
             self.sift();

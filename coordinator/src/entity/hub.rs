@@ -31,7 +31,8 @@ pub struct Hub {
 #[derive(Debug)]
 struct Topic {
     changes: watch::Sender<u64>,
-    /// How many subscriptions there are. Counted where they come and go, so that two that go at once leave nothing behind.
+    /// How many subscriptions there are. Counted where they come and go, so that two that go at once leave nothing
+    /// behind.
     waiting: usize,
 }
 

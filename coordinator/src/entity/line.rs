@@ -16,8 +16,8 @@ use crate::store::{Batch, CommitError, Version};
 /// Batches of one entity that may be under way at once.
 pub const UNDER_WAY: usize = 2;
 
-/// How often a batch is sent again whose outcome is unknown. The pauses make some nine seconds in all, and a store that is
-/// silent at each repeat, for the 5 s that it is waited for, about a minute.
+/// How often a batch is sent again whose outcome is unknown. The pauses make some nine seconds in all, and a store that
+/// is silent at each repeat, for the 5 s that it is waited for, about a minute.
 const AGAIN: u32 = 11;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);

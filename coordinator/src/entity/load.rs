@@ -8,9 +8,10 @@ use skein_shared::entity::{Corrupt, Entity, LiveDocument};
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::task::spawn_blocking;
+use uuid::Uuid;
 
 use super::directory::Shared;
-use crate::store::{LIVE_PAGE, Loaded, Store, StoreError, StoredDocument};
+use crate::store::{LIVE_PAGE, LivePage, Loaded, Store, StoreError, StoredDocument, Version};
 
 /// How often a large entity is read anew when a commit, whose answer was lost, came in between.
 const TRIES: usize = 3;
@@ -40,12 +41,8 @@ pub(super) async fn load<E: Entity>(shared: &Shared, key: &EntityKey) -> Result<
         }
         // Somebody waits for it, and for the lists nobody yet.
         let _hold = shared.projection.hold();
-        let entity = restore_pages(store, key, first).await?;
-        let entity = recall(store, key, entity, now).await?;
-        // No transaction holds the pages together. Nobody else writes the entity, but a commit of its last host
-        // may have been under way.
-        if store.versions().await?.contains(&(key.clone(), loaded.version)) {
-            return Ok((entity, loaded));
+        if let Some(entity) = restore_pages(store, key, first, (loaded.version, loaded.batch)).await? {
+            return Ok((recall(store, key, entity, now).await?, loaded));
         }
     }
     Err(StoreError("it was written while it was read".to_owned()).into())
@@ -53,22 +50,28 @@ pub(super) async fn load<E: Entity>(shared: &Shared, key: &EntityKey) -> Result<
 
 /// Restores a page while the next one is read. A million documents take a second of the processor, so that is
 /// not done on a thread that serves others.
+///
+/// No transaction holds the pages together. Nobody else writes the entity, but a commit of its last host may have been
+/// under way: nothing is given if one page is of another version than the first.
 async fn restore_pages<E: Entity>(
     store: &dyn Store,
     key: &EntityKey,
     mut page: Vec<LiveDocument>,
-) -> Result<E, Unloadable> {
+    first: (Version, Uuid),
+) -> Result<Option<E>, Unloadable> {
     let mut entity = E::empty(key);
     loop {
         let after = page.last().map(|last| last.key.clone()).unwrap_or_default();
         let full = page.len() == LIVE_PAGE;
-        let next = async { if full { store.live(key, &after, LIVE_PAGE).await } else { Ok(Vec::new()) } };
+        let next = async { if full { store.live(key, &after, LIVE_PAGE).await.map(Some) } else { Ok(None) } };
         let (restored, next) = tokio::join!(spawn_blocking(move || restore(entity, page, !full)), next);
         let ended = |_| StoreError("the process is shutting down".to_owned());
-        (entity, page) = (restored.map_err(ended)??, next?);
-        if !full {
-            return Ok(entity);
+        entity = restored.map_err(ended)??;
+        let Some(LivePage { version, batch, documents }) = next? else { return Ok(Some(entity)) };
+        if (version, batch) != first {
+            return Ok(None);
         }
+        page = documents;
     }
 }
 
@@ -105,4 +108,40 @@ async fn recall<E: Entity>(
     }
     drop(found);
     Ok(entity)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skein_shared::entity::DocumentChange;
+    use skein_shared::id::Kind;
+    use skein_shared::pool::Pool;
+
+    use super::*;
+    use crate::entity::tests::{first_batch, node, swarm};
+    use crate::store::Batch;
+
+    #[tokio::test]
+    async fn pages_of_two_versions_make_no_entity() {
+        let (node, key) = (node(), EntityKey::of(Kind::Pool, &swarm()));
+        let waiting = |number: usize| DocumentChange::Put {
+            key: format!("task/{}", Uuid::from_u128(number as u128)),
+            live: true,
+            head: json!({"s": "unassigned", "p": 50, "b": number, "u": number}).into(),
+            body: None,
+            new: false,
+        };
+        let documents = (0..LIVE_PAGE).map(waiting).collect();
+        let made = Batch { documents, ..first_batch(&node, key.clone()) };
+        let late = Batch { expected: Version(1), after: made.id, ..first_batch(&node, key.clone()) };
+        let (first, second) = ((Version(1), made.id), (Version(2), late.id));
+        let store: &dyn Store = &*node.store;
+        store.commit(store.fence(&key), made.into()).await.unwrap();
+        let page = store.load(&key).await.unwrap().live;
+        store.commit(store.fence(&key), late.into()).await.unwrap();
+        let torn = restore_pages::<Pool>(store, &key, page.clone(), first).await.unwrap();
+        assert!(torn.is_none(), "the second page was written since");
+        let whole = restore_pages::<Pool>(store, &key, page, second).await.unwrap();
+        assert!(whole.is_some_and(|pool| pool.task(Uuid::from_u128(1)).is_some()));
+    }
 }

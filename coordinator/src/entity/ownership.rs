@@ -201,8 +201,8 @@ impl Entities {
         self.shared().router.as_ref().map(|router| router.cluster.as_ref())
     }
 
-    /// The epoch under which this node may carry out an effect; none when its source is another's, or was lost since the
-    /// effect was read.
+    /// The epoch under which this node may carry out an effect; none when its source is another's, or was lost since
+    /// the effect was read.
     pub fn reign_over(&self, effect: &OutboxEntry) -> Option<Epoch> {
         let (shared, read) = (self.shared(), effect.fence);
         let now = shared.store.fence(&effect.source);
@@ -271,9 +271,9 @@ impl Entities {
     }
 }
 
-/// Follows which shards this node has, until `stop`: what lived on those that went leaves memory at once, and what is due
-/// on those that came is looked at. Of most that went their keeper has told before ([`Tenants::forget`]), also of those
-/// that came and went between two looks; what a reader of the store has given up shows here alone.
+/// Follows which shards this node has, until `stop`: what lived on those that went leaves memory at once, and what is
+/// due on those that came is looked at. Of most that went their keeper has told before ([`Tenants::forget`]), also of
+/// those that came and went between two looks; what a reader of the store has given up shows here alone.
 pub async fn follow(entities: Entities, stop: CancellationToken) {
     let Some(router) = &entities.shared().router else { return stop.cancelled().await };
     let mut changes = router.cluster.held_changes();

@@ -196,8 +196,8 @@ impl Entities {
     }
 }
 
-/// The shards while a list is put together: it has gaps if one of them is nobody's, or goes from one node that was asked
-/// to another.
+/// The shards while a list is put together: it has gaps if one of them is nobody's, or goes from one node that was
+/// asked to another.
 struct Shards<'a> {
     cluster: &'a Cluster,
     changes: watch::Receiver<u64>,

@@ -16,8 +16,8 @@ pub(super) fn unavailable(key: &EntityKey) -> Refusal {
     Refusal::new(Code::Unavailable, format!("{key} is restarting; try again in a moment")).retry_after(200)
 }
 
-/// Of a delivery that is no command of the entity, which cannot refuse it then: it leaves no mark, and its source is not
-/// told. So it must not pass for delivered.
+/// Of a delivery that is no command of the entity, which cannot refuse it then: it leaves no mark, and its source is
+/// not told. So it must not pass for delivered.
 pub(super) fn unknown_to(key: &EntityKey) -> impl Fn(serde_json::Error) -> Refusal {
     move |error| {
         let problem = format!(

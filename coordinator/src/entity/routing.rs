@@ -103,9 +103,9 @@ impl Entities {
     /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
     /// in, save that a command at which the entity fails is refused by itself.
     ///
-    /// The outcomes are those of [`Entities::ask`]; `internal` when a command is none of this kind's. Nothing
-    /// is tried twice: what comes to nothing stays in the outbox. What was decided in another life of the store than the
-    /// one on which the entity's node relies is not taken in.
+    /// The outcomes are those of [`Entities::ask`]; `internal` when a command is none of this kind's. Nothing is tried
+    /// twice: what comes to nothing stays in the outbox. What was decided in another life of the store than the one on
+    /// which the entity's node relies is not taken in.
     pub async fn deliver(
         &self,
         key: &EntityKey,
@@ -201,8 +201,8 @@ fn encoded<T: Serialize>(answer: T) -> Option<Vec<u8>> {
 
 impl Router {
     /// Asks the owner, whoever that is, until it has answered or the time is over. Whatever is asked may be asked
-    /// again: its answer is kept, or it changes nothing. What was sent on may be this node's to answer in the end, so it
-    /// looks for such an answer then.
+    /// again: its answer is kept, or it changes nothing. What was sent on may be this node's to answer in the end, so
+    /// it looks for such an answer then.
     async fn routed<C, T, F, R>(
         &self,
         key: &EntityKey,

@@ -118,8 +118,8 @@ impl Wards {
         Arc::clone(wards.entry(key.clone()).or_default())
     }
 
-    /// Forgets all, of entities that other nodes may have served meanwhile. A ward that somebody holds stays, for its door
-    /// is what keeps two who ask from loading one entity.
+    /// Forgets all, of entities that other nodes may have served meanwhile. A ward that somebody holds stays, for its
+    /// door is what keeps two who ask from loading one entity.
     pub(super) fn forget(&self, of: impl Fn(&EntityKey) -> bool) {
         let mut wards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         wards.retain(|key, ward| {

@@ -1,5 +1,5 @@
-//! Which trace an effect belongs to, from its commit until its delivery. This is kept in memory alone: what is delivered
-//! after a restart, or by another node, begins a trace of its own.
+//! Which trace an effect belongs to, from its commit until its delivery. This is kept in memory alone: what is
+//! delivered after a restart, or by another node, begins a trace of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -52,8 +52,8 @@ impl Entities {
     /// Writes a consistent copy of the store while it is in use.
     ///
     /// # Errors
-    /// `invalid_argument` when there is no such folder, `unavailable` when the file cannot be written, `wrong_state` where
-    /// the store is copied in another way.
+    /// `invalid_argument` when there is no such folder, `unavailable` when the file cannot be written, `wrong_state`
+    /// where the store is copied in another way.
     pub async fn backup(&self, path: &Path) -> Result<(), Refusal> {
         if !path.parent().is_some_and(Path::is_dir) {
             let problem = format!("{} is in no folder that there is; make the folder first", path.display());
@@ -92,8 +92,8 @@ impl Entities {
         Ok(swarms.into_iter().collect())
     }
 
-    /// Whether there is a swarm. One that was there stays; for any other the store is looked through, once for all who ask
-    /// at the same time: anybody may ask, with whatever name.
+    /// Whether there is a swarm. One that was there stays; for any other the store is looked through, once for all who
+    /// ask at the same time: anybody may ask, with whatever name.
     ///
     /// # Errors
     /// As [`Self::swarms`].

@@ -1,5 +1,5 @@
-//! How a refusal looks. Before it is known who asks, and when the service fails, it is `{"error": text}`; what the swarm
-//! refuses is `{"ok": false, "reason": text}` with its facts.
+//! How a refusal looks. Before it is known who asks, and when the service fails, it is `{"error": text}`; what the
+//! swarm refuses is `{"ok": false, "reason": text}` with its facts.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};

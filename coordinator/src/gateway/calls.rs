@@ -66,8 +66,8 @@ pub(super) async fn check(
     granted(told)
 }
 
-/// A value that is too long for one answer of a tool: a script has no use for its parts. Nor do they count as reads of its
-/// agent, for it has asked once, and that was counted.
+/// A value that is too long for one answer of a tool: a script has no use for its parts. Nor do they count as reads of
+/// its agent, for it has asked once, and that was counted.
 async fn whole(gateway: &Gateway, asked: &Asked, call: &Value) -> Result<String, No> {
     let call = parse_uuid("call_id", call.as_str().unwrap_or_default())?;
     let (mut text, mut next) = (String::new(), Some(0));

@@ -1,5 +1,5 @@
-//! The HTTP face for programs that speak no MCP: agents that are shell scripts, and operators' own tools. Its routes are
-//! those of Action Llama's gateway.
+//! The HTTP face for programs that speak no MCP: agents that are shell scripts, and operators' own tools. Its routes
+//! are those of Action Llama's gateway.
 //!
 //! `door` tells who asks, and `strangers` reads the bodies that say it; `locks`, `calls` and `signals` are an agent's
 //! routes, each the tool of the same meaning, called as every tool is; `control` has those of operators; `answer` says

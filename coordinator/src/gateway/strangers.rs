@@ -1,6 +1,6 @@
 //! The bodies of those who show their token within the body, which is read before anybody knows who has sent it. So
-//! these are short, come soon, and are few at a time: together they take little memory, whoever sends them. Whoever shows
-//! the token in the header is known before the body is read, and waits for no stranger.
+//! these are short, come soon, and are few at a time: together they take little memory, whoever sends them. Whoever
+//! shows the token in the header is known before the body is read, and waits for no stranger.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,8 +22,8 @@ use super::receive::expect;
 use crate::config::{self, Provider};
 use crate::slack::Workspaces;
 
-/// How long a webhook waits for room and its turn while others are written down. Not every sender comes back, so a store
-/// that stands still for a moment must turn nobody away.
+/// How long a webhook waits for room and its turn while others are written down. Not every sender comes back, so a
+/// store that stands still for a moment must turn nobody away.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The most that the bodies of all may take, bytes: strangers fill it too, and a small machine has to hold it.
 const ROOM: usize = 128 * 1024 * 1024;

@@ -120,7 +120,8 @@ async fn challenge(
     }
 }
 
-/// Whether this may be signed for anybody who asks. Bodies are signed with the same secret, so what could be one must not.
+/// Whether this may be signed for anybody who asks. Bodies are signed with the same secret, so what could be one must
+/// not.
 fn is_token(token: &str) -> bool {
     let plain = |letter: u8| letter.is_ascii_alphanumeric() || b"+/=-_.".contains(&letter);
     !token.is_empty() && token.len() <= TOKEN && token.bytes().all(plain)

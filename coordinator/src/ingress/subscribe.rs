@@ -120,8 +120,8 @@ impl Subscriber {
         Ok(self.api.subscribe(&webhook, &access).await?)
     }
 
-    /// Exchanges the newest refresh token, as the only one of the nodes that have the account: to X a token that is shown
-    /// twice is a stolen one.
+    /// Exchanges the newest refresh token, as the only one of the nodes that have the account: to X a token that is
+    /// shown twice is a stolen one.
     async fn access_token(&self) -> Result<SecretString, Trouble> {
         self.take_turn().await?;
         let exchanged = self.exchange().await;

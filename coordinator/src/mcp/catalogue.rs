@@ -341,8 +341,8 @@ impl Tool {
         self
     }
 
-    /// Its result is text, and perhaps an image, for the model alone: nothing that a program could read. Or it is that of
-    /// another tool, of which the same may hold.
+    /// Its result is text, and perhaps an image, for the model alone: nothing that a program could read. Or it is that
+    /// of another tool, of which the same may hold.
     #[must_use]
     pub fn text_alone(mut self) -> Self {
         self.output = Value::Null;
@@ -358,8 +358,8 @@ impl Tool {
         schema
     }
 
-    /// The input schema as the long list has it. What is the same everywhere is explained in the instructions, once, and
-    /// how a list is to be is named here where it may be long.
+    /// The input schema as the long list has it. What is the same everywhere is explained in the instructions, once,
+    /// and how a list is to be is named here where it may be long.
     pub fn input_listed(&self) -> Value {
         let mut schema = schema::listed(self.args.full());
         if let Some(properties) = schema["properties"].as_object_mut() {

@@ -1,8 +1,8 @@
 //! Lists as tables: the names of the fields once, and the values of each row behind one another.
 //!
 //! A model pays for the names of an object's fields with every object. A tool says which field of its result is the
-//! list and what its rows have; from that come the arguments by which a caller says how it wants the list, the schema of
-//! either form, and the forms themselves.
+//! list and what its rows have; from that come the arguments by which a caller says how it wants the list, the schema
+//! of either form, and the forms themselves.
 
 use serde_json::{Map, Value, json};
 
@@ -133,7 +133,8 @@ impl Rows {
         result.insert(self.name.to_owned(), Value::Array(rows));
     }
 
-    /// A null in a row says that there is no such field. Without wanted fields there is a column for whatever any row has.
+    /// A null in a row says that there is no such field. Without wanted fields there is a column for whatever any row
+    /// has.
     fn table(&self, wanted: &[String], rows: Vec<Value>) -> Value {
         let cols = if wanted.is_empty() { self.columns(&rows) } else { wanted.to_vec() };
         let values = |mut row: Value| {

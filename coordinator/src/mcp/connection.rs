@@ -8,8 +8,8 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Map, Value};
 
-/// A call of which nothing was heard for so long is not answered any more: a node says every quarter of a minute that it
-/// is at it ([`PROGRESS`](super::server::PROGRESS)).
+/// A call of which nothing was heard for so long is not answered any more: a node says every quarter of a minute that
+/// it is at it ([`PROGRESS`](super::server::PROGRESS)).
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// A session with the swarm.

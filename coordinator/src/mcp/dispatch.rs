@@ -122,8 +122,8 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     reply
 }
 
-/// Runs a tool when it is its caller's turn. What is about to wait for something needs none, nor what makes another call for
-/// its caller, which has its own.
+/// Runs a tool when it is its caller's turn. What is about to wait for something needs none, nor what makes another
+/// call for its caller, which has its own.
 async fn take_turn(tool: &Tool, call: Call, arguments: Value, wish: &Wish) -> Reply {
     if tool.waits || tool.hands_on {
         return run(tool, call, arguments, wish).await;

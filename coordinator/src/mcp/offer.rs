@@ -88,8 +88,8 @@ pub trait Offer: Send + Sync + 'static {
     /// `not_found`.
     async fn read(&self, caller: &Context, uri: &str) -> Result<Document, Refusal>;
 
-    /// Resolves when what lies at an address is no longer what was seen there, whose digest is `seen`: whoever watches a
-    /// large document does not keep it. Gives the digest of what lies there now.
+    /// Resolves when what lies at an address is no longer what was seen there, whose digest is `seen`: whoever watches
+    /// a large document does not keep it. Gives the digest of what lies there now.
     ///
     /// # Errors
     /// As [`Self::read`]: also when it is gone by then.
@@ -121,8 +121,8 @@ pub trait Offer: Send + Sync + 'static {
         false
     }
 
-    /// The lists that have become others, one after the other. One that has to be looked at is told at the first look, too:
-    /// the client had its acknowledgement before, and what has changed in between is in that look.
+    /// The lists that have become others, one after the other. One that has to be looked at is told at the first look,
+    /// too: the client had its acknowledgement before, and what has changed in between is in that look.
     fn relisted(&self, caller: Context) -> BoxStream<'static, List>;
 }
 
@@ -143,8 +143,8 @@ pub fn no_prompt(name: &str, known: &[&str]) -> Refusal {
     Refusal::new(Code::NotFound, problem)
 }
 
-/// Asks until somebody can say it; nothing if it is refused for good. Whoever watches something shall not lose sight of it
-/// because its node was away for a moment.
+/// Asks until somebody can say it; nothing if it is refused for good. Whoever watches something shall not lose sight of
+/// it because its node was away for a moment.
 pub async fn once_it_can_be_said<T, F, R>(mut ask: F) -> Option<T>
 where
     F: FnMut() -> R,

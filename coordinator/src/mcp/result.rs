@@ -1,7 +1,8 @@
 //! Shapes what a tool has to say.
 //!
-//! Some clients that get `structuredContent` show the model that alone, others never show it, and on `isError` some show
-//! the text alone: so both carry every fact. The text of a success is one sentence, and its JSON a text behind that.
+//! Some clients that get `structuredContent` show the model that alone, others never show it, and on `isError` some
+//! show the text alone: so both carry every fact. The text of a success is one sentence, and its JSON a text behind
+//! that.
 
 use serde_json::{Map, Value, json};
 use skein_shared::transport::Outcome;

@@ -134,8 +134,8 @@ fn described(argument: &Argument) -> Value {
     schema
 }
 
-/// How long texts, how large numbers and how many items may be, and how they are spelt: none of it is needed to get a call
-/// right most of the time. Whoever gets that wrong is told by the validator, with the complete schema.
+/// How long texts, how large numbers and how many items may be, and how they are spelt: none of it is needed to get a
+/// call right most of the time. Whoever gets that wrong is told by the validator, with the complete schema.
 const LIMITS: [&str; 8] =
     ["minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "maxItems", "format", "default"];
 
@@ -263,8 +263,8 @@ pub fn whole_numbers(schema: &Map<String, Value>) -> Vec<String> {
     arguments.filter(|(_, argument)| is_whole(argument)).map(|(name, _)| name.clone()).collect()
 }
 
-/// Takes the point out of these arguments, which fit their schema. To that 5.0 is a whole number, and clients send it so
-/// that have one kind of number alone; those who read it find a fraction.
+/// Takes the point out of these arguments, which fit their schema. To that 5.0 is a whole number, and clients send it
+/// so that have one kind of number alone; those who read it find a fraction.
 pub fn write_whole(arguments: &mut Value, whole: &[String]) {
     for argument in whole {
         if let Some(value) = arguments.get_mut(argument)
@@ -275,7 +275,8 @@ pub fn write_whole(arguments: &mut Value, whole: &[String]) {
     }
 }
 
-/// A number that is written with a point, as the whole one that it is. One that is larger than those may be stays as it is.
+/// A number that is written with a point, as the whole one that it is. One that is larger than those may be stays as it
+/// is.
 fn without_point(value: &Value) -> Option<Value> {
     let digits = value.as_f64().filter(|_| value.is_f64())?.to_string();
     digits.parse::<i64>().map(Value::from).or_else(|_| digits.parse::<u64>().map(Value::from)).ok()

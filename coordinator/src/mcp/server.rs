@@ -82,8 +82,8 @@ const FIRST_PROGRESS: Duration = Duration::from_millis(250);
 pub(super) const PROGRESS: Duration = Duration::from_secs(15);
 /// What is under way when the node stops has this long to end.
 const FINISH: Duration = Duration::from_secs(1);
-/// A session without a message for so long falls asleep, and what is under way in it ends: so this is longer than any call
-/// says nothing. A command may run for an hour, and a person may be asked behind it.
+/// A session without a message for so long falls asleep, and what is under way in it ends: so this is longer than any
+/// call says nothing. A command may run for an hour, and a person may be asked behind it.
 const IDLE: Duration = transport::LONGEST.saturating_add(running::ANSWERED_WITHIN);
 /// How long a client may keep a list. The catalogue changes with the program alone.
 const LIST_TTL_MS: u64 = 300_000;
@@ -215,7 +215,8 @@ impl Facade {
     }
 
     /// Refuses the call of a tool that the token was left without the scope for, before anything else is said of it: a
-    /// client can then fetch a token with more. Where the role does not allow the tool no token helps, and the tool says so.
+    /// client can then fetch a token with more. Where the role does not allow the tool no token helps, and the tool
+    /// says so.
     fn in_scope(&self, who: &Principal, body: &[u8]) -> Result<(), Refusal> {
         #[derive(Deserialize)]
         struct Named {
@@ -236,8 +237,8 @@ impl Facade {
         if policy::allows(who.role, tool.right) { policy::require(who, tool.right) } else { Ok(()) }
     }
 
-    /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up. What the store or
-    /// another node was asked to write may be written all the same.
+    /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up. What the
+    /// store or another node was asked to write may be written all the same.
     async fn stopping(&self, effect: Effect) -> Reply {
         self.shutdown.cancelled().await;
         tokio::time::sleep(FINISH).await;

@@ -1,8 +1,8 @@
-//! Whose turn it is. While several swarms are at work each has few calls under way, and its others wait behind these: a swarm
-//! that floods the node fills its own queue, and the others find a processor free soon.
+//! Whose turn it is. While several swarms are at work each has few calls under way, and its others wait behind these: a
+//! swarm that floods the node fills its own queue, and the others find a processor free soon.
 //!
-//! It is processors that are shared so. A call that has not ended soon waits for something else, such as a disk, and lets the
-//! next one begin.
+//! It is processors that are shared so. A call that has not ended soon waits for something else, such as a disk, and
+//! lets the next one begin.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -13,8 +13,8 @@ use skein_shared::id::Name;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// Calls of one swarm that have their turn at a time, beside other swarms. With more of them the neighbours of a flood wait
-/// longer (measured: `docs/performance.md`).
+/// Calls of one swarm that have their turn at a time, beside other swarms. With more of them the neighbours of a flood
+/// wait longer (measured: `docs/performance.md`).
 const SHARE: usize = 2;
 /// A swarm is at work for so long after each of its calls, save those that wait for something.
 const AT_WORK: Duration = Duration::from_secs(1);

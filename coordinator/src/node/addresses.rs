@@ -57,8 +57,8 @@ pub(super) fn plain_host(config: &Config, endpoint: &Endpoint) -> String {
     host.unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// What an operator has to hear of a node to which runners may come from anywhere, and which knows no host that could be
-/// named to them.
+/// What an operator has to hear of a node to which runners may come from anywhere, and which knows no host that could
+/// be named to them.
 pub(super) fn problem(config: &Config, endpoint: &Endpoint) -> Option<String> {
     let is_told = speaks_plainly(config) || config.listen.runner_url.is_some();
     let is_open = endpoint.http.ip().is_unspecified() && endpoint.grpc.ip().is_unspecified();

@@ -36,14 +36,14 @@ impl Endpoint {
     /// Reads it for whoever needs a node that runs.
     ///
     /// # Errors
-    /// `unavailable`, with what to do: most often the command was told of no data directory, and looked into the usual one.
-    /// `forbidden` for somebody who may not look.
+    /// `unavailable`, with what to do: most often the command was told of no data directory, and looked into the usual
+    /// one. `forbidden` for somebody who may not look.
     pub fn of_a_node(layout: &Layout) -> Result<Self, Refusal> {
         Self::read(layout).map_err(|error| unread(layout, &error))
     }
 
-    /// Where people reach the console. Its pages lie at the root of a host, so behind a path they are not to be had, and
-    /// this is the node's own address.
+    /// Where people reach the console. Its pages lie at the root of a host, so behind a path they are not to be had,
+    /// and this is the node's own address.
     pub fn console(&self) -> String {
         let has_path = Url::parse(&self.url).is_ok_and(|url| url.path() != "/");
         if has_path { format!("http://{}", self.http) } else { self.url.clone() }

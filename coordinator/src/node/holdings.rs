@@ -1,4 +1,5 @@
-//! What the shards of this node hold, for `/metrics`: a node tells of its own alone, so that sums over all nodes are right.
+//! What the shards of this node hold, for `/metrics`: a node tells of its own alone, so that sums over all nodes are
+//! right.
 
 use skein_shared::id::{EntityKey, Kind, Name};
 

@@ -1,5 +1,5 @@
-//! Connections of peers that are gone without a word: a laptop whose lid was shut, a network that was left. What is written
-//! into such a connection is lost, and a wait whose answer it was would have been answered.
+//! Connections of peers that are gone without a word: a laptop whose lid was shut, a network that was left. What is
+//! written into such a connection is lost, and a wait whose answer it was would have been answered.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! What a client still sends when its answer is known, as with a refusal that needs no body.
 //!
-//! The connection of a request that was not read to its end is closed behind the answer. A client that asks again on it, as
-//! those do that fetch a token when they are told to, would find it gone. So what is left of a request is read before it
-//! is answered, if that is little and comes soon; otherwise the answer says that the connection ends with it.
+//! The connection of a request that was not read to its end is closed behind the answer. A client that asks again on
+//! it, as those do that fetch a token when they are told to, would find it gone. So what is left of a request is read
+//! before it is answered, if that is little and comes soon; otherwise the answer says that the connection ends with it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

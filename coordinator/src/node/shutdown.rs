@@ -48,8 +48,8 @@ impl Signals {
 impl Node {
     /// Serves until a signal comes, or until a part fails; then drains. Whoever has started the process hears of both.
     ///
-    /// Whoever sends another signal does not want to wait for that: the process ends where it is, which loses no more than
-    /// a crash does, and what still runs is taken over by its next start.
+    /// Whoever sends another signal does not want to wait for that: the process ends where it is, which loses no more
+    /// than a crash does, and what still runs is taken over by its next start.
     ///
     /// # Errors
     /// When a part failed.

@@ -133,7 +133,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     match begin(&data, config, roles, leases.clone()).await {
         Ok(node) => Ok(node(data)),
         Err(problem) => {
-            // Nobody shall have to wait for the end of what it has taken. What took that from it is why it cannot start.
+            // Nobody shall have to wait for the end of what it has taken. What took that from it is why it cannot
+            // start.
             leases.stop().cancel();
             Err(leases.finish(drain).await.map_or(problem, StartError::Failed))
         }

@@ -60,8 +60,8 @@ pub(super) async fn entrance(config: &Config, clock: &Clock) -> Result<Option<En
     Ok(Some(Entrance { identity, listener, address }))
 }
 
-/// `leases` gets the tasks that stay with the store: in a cluster the one that keeps the shards, and nothing may use the
-/// store after it has ended.
+/// `leases` gets the tasks that stay with the store: in a cluster the one that keeps the shards, and nothing may use
+/// the store after it has ended.
 ///
 /// # Errors
 /// When the store cannot be opened.
@@ -146,7 +146,8 @@ impl Sharing {
         self.cluster.serve_for(Arc::<Entities>::clone(&tenants), stop.clone());
         tasks.spawn("certificate", quiet(warned(Arc::clone(&self.cluster), clock.clone(), stop.clone())));
         let (keys, clock) = (keys.clone(), clock.clone());
-        // What nodes say of themselves has all rights of an operator; a token that was handed to somebody may have fewer.
+        // What nodes say of themselves has all rights of an operator; a token that was handed to somebody may have
+        // fewer.
         let is_whole =
             |who: &Principal| policy::require(who, Right::Administer).is_ok() && who.view.is_none();
         let verify = move |token: &str| keys.verify(token, clock.wall()).is_ok_and(|who| is_whole(&who));
@@ -213,8 +214,8 @@ async fn listen(config: &Config) -> Result<TcpListener, StartError> {
     TcpListener::bind(&addresses[..]).await.map_err(|error| unusable(error.to_string()))
 }
 
-/// What was said to be the way here; else the host as it was written, which the others may know better than the address,
-/// and the real port.
+/// What was said to be the way here; else the host as it was written, which the others may know better than the
+/// address, and the real port.
 fn advertised(config: &Config, listener: &TcpListener) -> Result<String, StartError> {
     if let Some(way) = &config.cluster.advertise {
         let port = way.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());

@@ -1,5 +1,5 @@
-//! Tokens over HTTP, as OAuth has it: what there is (RFC 8414), for a client's secret or for another token (RFC 8693), and
-//! back (RFC 7009). It lies beside the MCP face, whose challenges lead here.
+//! Tokens over HTTP, as OAuth has it: what there is (RFC 8414), for a client's secret or for another token (RFC 8693),
+//! and back (RFC 7009). It lies beside the MCP face, whose challenges lead here.
 //!
 //! `form` reads what is sent, `refusal` says no in OAuth's words, `grant` has the ways to a token.
 

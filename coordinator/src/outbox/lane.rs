@@ -122,8 +122,8 @@ async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) ->
         if !is_outdated {
             tokio::time::sleep_until(settled(entry, world.since)).await;
         }
-        // Asked anew for each, behind every pause: whoever lost the source meanwhile would write over what its next owner
-        // has told.
+        // Asked anew for each, behind every pause: whoever lost the source meanwhile would write over what its next
+        // owner has told.
         if world.entities.reign_over(entry).is_none() {
             break;
         }

@@ -17,8 +17,8 @@ use crate::store::{OutboxEntry, OutboxPlace, StoreError};
 
 /// Effects read in one step.
 pub const PAGE: usize = 512;
-/// Effects of one lane that are tried together, and how long they may be, bytes, unless one alone is longer: what goes to
-/// another node is one message.
+/// Effects of one lane that are tried together, and how long they may be, bytes, unless one alone is longer: what goes
+/// to another node is one message.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 4 << 20;
 /// How soon an undelivered effect is tried again; the pause doubles with each try.
@@ -26,7 +26,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How soon the store is asked again after it refused.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// How long a node that has begun to deliver waits for what was away with it: runners, and nodes that have other shards.
+/// How long a node that has begun to deliver waits for what was away with it: runners, and nodes that have other
+/// shards.
 const TIME_TO_COME_BACK: Duration = Duration::from_secs(600);
 /// How long what is over stays in the store, so that one write takes out much. If the node dies before, it is
 /// delivered again, as after any crash.

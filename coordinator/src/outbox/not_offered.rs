@@ -13,8 +13,8 @@ use super::lanes::Fate;
 use crate::entity::{Entities, Request};
 use crate::store::OutboxEntry;
 
-/// Tells the agent that the start has failed, as its runner would have. When the fleet says that the runner does have the
-/// agent, a stream of it has yet to hear so, and the start is tried again.
+/// Tells the agent that the start has failed, as its runner would have. When the fleet says that the runner does have
+/// the agent, a stream of it has yet to hear so, and the start is tried again.
 pub(super) async fn told(world: &World, runner: &str, entry: &OutboxEntry, command: &RunnerCommand) -> Fate {
     let RunnerCommand::Start { instance, agent, swarm, token, .. } = command else {
         return world.later(entry);
@@ -36,8 +36,8 @@ pub(super) async fn told(world: &World, runner: &str, entry: &OutboxEntry, comma
     world.fate(entry, outcome.map(|_| ()))
 }
 
-/// Whether a runner has an agent, by what it has told the fleet. The fleet hears of a definition before any stream, and no
-/// stream hears of one that the fleet has not.
+/// Whether a runner has an agent, by what it has told the fleet. The fleet hears of a definition before any stream, and
+/// no stream hears of one that the fleet has not.
 async fn is_offered(entities: &Entities, agent: &EntityKey, runner: &str) -> Result<bool, Refusal> {
     let EntityKey { swarm, name: Some(name), .. } = agent else { return Ok(false) };
     let overview = entities.ask::<Agent>(agent, Request::read(), agent::Command::List).await?;

@@ -16,8 +16,8 @@ pub(super) enum Broken {
     Closed,
 }
 
-/// What went wrong with the file, and what to do about it. Where it is damaged that is nothing: no backup has it, and the
-/// store all that it had.
+/// What went wrong with the file, and what to do about it. Where it is damaged that is nothing: no backup has it, and
+/// the store all that it had.
 pub(super) fn said(error: &rusqlite::Error) -> String {
     if !is_damage(error) {
         return sentence(error);

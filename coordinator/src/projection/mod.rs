@@ -1,10 +1,9 @@
 //! The read side: lists, filters, text search and history, from a SQLite file of its own.
 //!
 //! The file is disposable. It is built from the store, or gone on with if an earlier process left it whole
-//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`mailbox`]). Where it turns
-//! out to be damaged it is built anew.
-//! Decisions never read it; a reader that must see a certain write asks [`Projection::caught_up`] first. Events are
-//! read from the store itself.
+//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`mailbox`]). Where it
+//! turns out to be damaged it is built anew. Decisions never read it; a reader that must see a certain write asks
+//! [`Projection::caught_up`] first. Events are read from the store itself.
 
 mod broken;
 mod changes;
@@ -48,10 +47,10 @@ use source::Source;
 use vectors::Copies;
 
 const READERS: usize = 2;
-/// How far the thread that writes gives way to others (`nice`): a tenth of their share is left to it where all processors
-/// are busy. It works for some 10 ms at a stretch, and nobody who writes waits for it, while an entity and its store wait
-/// for one another: with a processor less for so long both stand still (measured over Redis with a flush a second on two
-/// processors: a sixth more task cycles with it).
+/// How far the thread that writes gives way to others (`nice`): a tenth of their share is left to it where all
+/// processors are busy. It works for some 10 ms at a stretch, and nobody who writes waits for it, while an entity and
+/// its store wait for one another: with a processor less for so long both stand still (measured over Redis with a flush
+/// a second on two processors: a sixth more task cycles with it).
 const GIVES_WAY: i32 = 10;
 
 /// Lets the calling thread have less of the processors. Elsewhere than on Linux that would be the whole process.

@@ -52,8 +52,8 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     vectors::begin_generation(connection)
 }
 
-/// The same for a file that is damaged: an empty one is written over it, whatever its pages hold. Who reads it sees either
-/// of them.
+/// The same for a file that is damaged: an empty one is written over it, whatever its pages hold. Who reads it sees
+/// either of them.
 pub(super) fn overwrite(connection: &mut Connection) -> rusqlite::Result<()> {
     let empty = Connection::open_in_memory()?;
     empty.pragma_update(None, "page_size", DISPOSABLE_PAGE)?;

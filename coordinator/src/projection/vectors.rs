@@ -2,7 +2,8 @@
 //! would take five times as long.
 //!
 //! There is a copy of each memory that is searched, and a search brings it up to what it sees of the table itself, by
-//! the number that each change of the table gets. So nobody has to tell it of anything, and it can be let go at any time.
+//! the number that each change of the table gets. So nobody has to tell it of anything, and it can be let go at any
+//! time.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -29,8 +30,8 @@ pub(super) fn begin_generation(connection: &Connection) -> rusqlite::Result<()> 
     connection.pragma_update(None, "user_version", generation(connection)?.wrapping_add(1))
 }
 
-/// The same where another file takes the place of one that is damaged, perhaps where its generation stood: so often none
-/// was made anew.
+/// The same where another file takes the place of one that is damaged, perhaps where its generation stood: so often
+/// none was made anew.
 pub(super) fn take_over_generation(connection: &Connection, damaged: &Connection) -> rusqlite::Result<()> {
     let before = generation(damaged).unwrap_or(1 << 30);
     connection.pragma_update(None, "user_version", before.wrapping_add(1))

@@ -264,8 +264,8 @@ mod tests {
         assert_eq!(bed.sessions.deliver("r1", &freeze, &reign).await, Delivery::NotConnected);
     }
 
-    /// Tokens go by the clock on the wall, which no test moves. This one holds while the runner comes in, and not when its
-    /// stream is first looked at.
+    /// Tokens go by the clock on the wall, which no test moves. This one holds while the runner comes in, and not when
+    /// its stream is first looked at.
     #[tokio::test]
     async fn a_runner_whose_token_has_ended_is_told_and_gets_nothing_more() {
         let mut bed = Bed::with_token_for(Duration::from_secs(5)).await;

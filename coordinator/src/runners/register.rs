@@ -84,8 +84,8 @@ async fn by(until: Instant, said: impl Future<Output = Result<(), Refusal>>) -> 
     timeout_at(until, said).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Takes in one more stream of a runner that is registered through another coordinator: what it has not heard it is told
-/// again.
+/// Takes in one more stream of a runner that is registered through another coordinator: what it has not heard it is
+/// told again.
 pub(super) async fn attach(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
     let registered = described(register)?;
     let held = register.held.iter().map(held).collect::<Result<_, _>>()?;
@@ -166,8 +166,8 @@ fn described(register: &Register) -> Result<Registered, Refusal> {
 }
 
 /// Starts one run of each agent that asks for it, once for each start of the runner's process. One that takes no work,
-/// since somebody has disabled it, is not started; one that cannot be asked now is asked until it can, and keeps no other
-/// waiting.
+/// since somebody has disabled it, is not started; one that cannot be asked now is asked until it can, and keeps no
+/// other waiting.
 pub(super) fn autostart(entities: &Entities, register: &Register) -> impl Future<Output = ()> + use<> {
     let (agents, _) = definition::agents(register);
     let at_a_time = Arc::new(Semaphore::new(AT_A_TIME));

@@ -30,7 +30,8 @@ pub(super) struct Reports {
     under_way: FuturesUnordered<BoxFuture<'static, (Lane, u64, bool)>>,
     /// What waits behind the one of its agent that is under way.
     waiting: HashMap<Lane, VecDeque<Report>>,
-    /// The sequences of those that are under way or wait. The runner says each again and again until it is acknowledged.
+    /// The sequences of those that are under way or wait. The runner says each again and again until it is
+    /// acknowledged.
     taken: HashSet<u64>,
 }
 

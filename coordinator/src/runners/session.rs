@@ -76,8 +76,8 @@ impl Session {
                 format!("this token is of runner `{}`; issue one with --name {}", self.named, register.name);
             return Err(Refusal::new(Code::Forbidden, problem));
         }
-        // Of a runner of another group its own fleet knows nothing, and commands find a runner by its name alone: the one
-        // that has a stream here would lose it.
+        // Of a runner of another group its own fleet knows nothing, and commands find a runner by its name alone: the
+        // one that has a stream here would lose it.
         if let Some(fleet) = self.sessions.fleet_of(&register.name) {
             register::may_have_its_name(&self.entities, &fleet, register).await?;
         }
@@ -134,7 +134,8 @@ impl Session {
         let mut reports = Reports::new(self.entities.clone(), runner);
         let mut coordinators = Coordinators::new(&self.entities);
         let mut beats = FuturesUnordered::new();
-        // What the runner says anew of itself, one after another, for each is answered in its turn: heartbeats do not wait.
+        // What the runner says anew of itself, one after another, for each is answered in its turn: heartbeats do not
+        // wait.
         let (mut said, mut beginning) = (VecDeque::new(), FuturesUnordered::new());
         loop {
             if beginning.is_empty() {
@@ -232,8 +233,9 @@ impl Session {
         }
     }
 
-    /// The runner has refused a command, for another owner has commanded it under a higher epoch. A former owner shall be
-    /// refused. The owner of now gets a higher one, and what was refused is found missing when the runner registers anew.
+    /// The runner has refused a command, for another owner has commanded it under a higher epoch. A former owner shall
+    /// be refused. The owner of now gets a higher one, and what was refused is found missing when the runner registers
+    /// anew.
     async fn outranked(&self, registered: &Registered, outranked: &Outranked) -> Result<(), Gone> {
         let (source, epoch) = (outranked.source.parse::<EntityKey>(), Epoch(outranked.epoch));
         let known =

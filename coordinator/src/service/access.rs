@@ -1,7 +1,7 @@
 //! Who holds a token that still holds, and how tokens are had and ended: for every face, before it does anything else.
 //!
-//! A signature says what a token was; whether it was revoked since stands with the swarm's owner. Each node keeps a copy
-//! of what is revoked and asks for news now and then, so a call costs no question of its own.
+//! A signature says what a token was; whether it was revoked since stands with the swarm's owner. Each node keeps a
+//! copy of what is revoked and asks for news now and then, so a call costs no question of its own.
 
 mod revocations;
 mod sessions;
@@ -148,7 +148,8 @@ impl Access {
         self.revocations.admit(credential).await
     }
 
-    /// Whether whoever came with a token may still be told something. While nobody can say they may; the shared key has none.
+    /// Whether whoever came with a token may still be told something. While nobody can say they may; the shared key has
+    /// none.
     ///
     /// # Errors
     /// `unauthenticated` for a token that was revoked.
@@ -160,8 +161,8 @@ impl Access {
         }
     }
 
-    /// Returns when a token holds no more, and with what its holder is refused then: for streams that outlive the look at
-    /// their beginning.
+    /// Returns when a token holds no more, and with what its holder is refused then: for streams that outlive the look
+    /// at their beginning.
     pub async fn end_of(&self, credential: &Credential) -> Refusal {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -203,8 +204,8 @@ impl Access {
         }
     }
 
-    /// Ends a token that its holder gives back, with those that it was renewed from and to. One that does not hold anyway is
-    /// no fault (RFC 7009), and there is nothing to show of it.
+    /// Ends a token that its holder gives back, with those that it was renewed from and to. One that does not hold
+    /// anyway is no fault (RFC 7009), and there is nothing to show of it.
     ///
     /// # Errors
     /// When the revocation cannot be written.
@@ -314,8 +315,8 @@ impl Access {
         self.hand(claims, origin)
     }
 
-    /// A token for a token: of the same agent or of a worker of it, never with more than the first, and never for longer
-    /// than that can be renewed, nor for more than a year.
+    /// A token for a token: of the same agent or of a worker of it, never with more than the first, and never for
+    /// longer than that can be renewed, nor for more than a year.
     ///
     /// # Errors
     /// `forbidden` for what would be wider; `invalid_argument` for what cannot be at all.
@@ -412,8 +413,8 @@ impl Access {
         self.hand(claims, Origin { rights, family, family_ends, actor: Some(actor), ..Origin::default() })
     }
 
-    /// A lead makes no token for an agent that somebody else is: it could then speak for it. That is one which runs on a
-    /// runner, and one that the swarm or a client knows under another id, for leads' names may have hyphens too.
+    /// A lead makes no token for an agent that somebody else is: it could then speak for it. That is one which runs on
+    /// a runner, and one that the swarm or a client knows under another id, for leads' names may have hyphens too.
     async fn require_unknown(&self, swarm: &Name, name: &Name, agent: Uuid) -> Result<(), Refusal> {
         let taken = |by: &str| Err(forbidden(&format!("{by} has an agent `{name}`; choose another name")));
         let key = EntityKey::agent(swarm, name);

@@ -84,12 +84,12 @@ impl Service {
         Ok(shown)
     }
 
-    /// Steers one agent. Gives what more there is to say of it than that it was done: of one that is removed, what ended
-    /// with it.
+    /// Steers one agent. Gives what more there is to say of it than that it was done: of one that is removed, what
+    /// ended with it.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent; `wrong_state` for one
-    /// that is to be removed while a runner has it.
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent; `wrong_state` for
+    /// one that is to be removed while a runner has it.
     pub async fn steer(
         &self,
         who: &Principal,
@@ -112,8 +112,8 @@ impl Service {
     /// Starts a run by hand, with what it is to do if that is said. Gives its instance.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent; `wrong_state` when it
-    /// takes no work, with the reason.
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent; `wrong_state` when
+    /// it takes no work, with the reason.
     pub async fn run_agent(
         &self,
         who: &Principal,

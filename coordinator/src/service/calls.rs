@@ -17,8 +17,8 @@ use crate::auth::{Principal, Right, policy};
 use crate::projection::{Filter, Query, Test};
 
 impl Service {
-    /// Calls another agent. The answer comes by [`Service::check_call`]. A call that is refused is listed among the calls of
-    /// the swarm, with the reason.
+    /// Calls another agent. The answer comes by [`Service::check_call`]. A call that is refused is listed among the
+    /// calls of the swarm, with the reason.
     ///
     /// # Errors
     /// `self_call`, `cycle`, `depth_exceeded`, `queue_full`, `disabled`, `not_found`.
@@ -108,8 +108,8 @@ impl Service {
     }
 
     /// Asks the agents that the caller has called, one after the other, until one of them has the call; at last the one
-    /// whose call the lists have it for. One that cannot answer hides no call of another; whether the call is with it is
-    /// not known, so its refusal is the answer if no other has it.
+    /// whose call the lists have it for. One that cannot answer hides no call of another; whether the call is with it
+    /// is not known, so its refusal is the answer if no other has it.
     async fn first_callee<F>(
         &self,
         who: &Principal,
@@ -136,8 +136,8 @@ impl Service {
         Ok((key, view))
     }
 
-    /// The agent at which the caller's instance has a call by the lists. One that was made by hand and silent for long is
-    /// forgotten, with whom it has called, and its calls go on.
+    /// The agent at which the caller's instance has a call by the lists. One that was made by hand and silent for long
+    /// is forgotten, with whom it has called, and its calls go on.
     async fn listed_callee(&self, who: &Principal, call: Uuid) -> Result<Option<EntityKey>, Refusal> {
         if who.managed {
             return Ok(None);

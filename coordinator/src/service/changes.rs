@@ -125,8 +125,8 @@ impl Service {
         Ok(Changes { timed_out: found.is_none(), changed: found.unwrap_or_default(), cursor })
     }
 
-    /// The subjects as they were given, and as events name them: a lock by the canonical form of its URI, an id in lower
-    /// case, a channel by its id.
+    /// The subjects as they were given, and as events name them: a lock by the canonical form of its URI, an id in
+    /// lower case, a channel by its id.
     async fn in_all_spellings(
         &self,
         who: &Principal,
@@ -219,7 +219,8 @@ fn of_interest(awaited: &Awaited, event: &Event) -> Option<Value> {
     }
     let mut change =
         json!({ "topic": topic.as_str(), "id": subject, "event": event.kind, "at": event.at.iso() });
-    // How a task ended, and what was answered, so that nobody has to ask for it. What a wait came to is its own agent's.
+    // How a task ended, and what was answered, so that nobody has to ask for it. What a wait came to is its own
+    // agent's.
     let told: &[&str] = match topic {
         Topic::Tasks => &["outcome"],
         Topic::Questions => &["outcome", "answer", "reason", "by"],

@@ -61,8 +61,8 @@ impl Service {
     /// Lets a node, named by its id or its address, give all its shards to the others.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `not_found` for a name that nobody has; `wrong_state` when nobody else
-    /// could take them; `unavailable` when the node does not answer.
+    /// `forbidden` unless the caller administers; `not_found` for a name that nobody has; `wrong_state` when nobody
+    /// else could take them; `unavailable` when the node does not answer.
     pub async fn drain(&self, who: &Principal, node: &str) -> Result<(), Refusal> {
         policy::require(who, Right::Administer)?;
         self.entities.drain(node).await

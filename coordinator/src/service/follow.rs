@@ -88,8 +88,8 @@ impl Logs {
                 Ok(part) => part,
                 Err(refusal) => {
                     let now = self.now(run).await;
-                    // A runner that restarts comes back, and its logs with it; one that is told to start the run has no log
-                    // of it before that. Once the run is over it may be gone for good.
+                    // A runner that restarts comes back, and its logs with it; one that is told to start the run has no
+                    // log of it before that. Once the run is over it may be gone for good.
                     let is_away = refusal.code.is_passing() || refusal.code == Code::NotFound;
                     if follow && is_away && !now.ended {
                         tokio::time::sleep(PAUSE).await;

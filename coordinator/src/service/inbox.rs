@@ -82,8 +82,8 @@ impl Service {
         Ok(Waiting { messages, count: count.saturating_sub(gone) })
     }
 
-    /// How many messages are open in the lead's inbox. None while the inboxes cannot be asked: that undoes nothing of what
-    /// the answer is about.
+    /// How many messages are open in the lead's inbox. None while the inboxes cannot be asked: that undoes nothing of
+    /// what the answer is about.
     pub async fn count_open_messages(&self, who: &Principal) -> Option<usize> {
         self.open_in_inbox(who, 0).await.ok().map(|(_, count)| count)
     }

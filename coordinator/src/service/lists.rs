@@ -262,8 +262,8 @@ impl Service {
         }
     }
 
-    /// The same by the word of the pool, which knows how a dependency has ended whose document is no longer kept. A task
-    /// that it does not know has ended itself, and could start if it is completed.
+    /// The same by the word of the pool, which knows how a dependency has ended whose document is no longer kept. A
+    /// task that it does not know has ended itself, and could start if it is completed.
     async fn could_start(&self, who: &Principal, task: Uuid, completed: bool) -> Result<bool, Refusal> {
         match self.ask::<Pool>(&who.entity(Kind::Pool), Command::Inspect { task }).await {
             Ok(Reply::Task { task, .. }) => Ok(task.unmet.is_empty()),

@@ -36,8 +36,8 @@ impl Service {
     /// Changes that.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `invalid_argument` for what is out of range; `wrong_state` while locks are
-    /// held that it would not allow.
+    /// `forbidden` unless the caller administers; `invalid_argument` for what is out of range; `wrong_state` while
+    /// locks are held that it would not allow.
     pub async fn configure_locks(
         &self,
         who: &Principal,
@@ -139,8 +139,9 @@ impl Service {
         }
     }
 
-    /// How the instances that hold locks are, by one question for all of them: `waiting` for one in a wait, however deep it
-    /// sleeps. Of one that is not known here, or whose node is away, nothing is said, and of the first 1,000 alone.
+    /// How the instances that hold locks are, by one question for all of them: `waiting` for one in a wait, however
+    /// deep it sleeps. Of one that is not known here, or whose node is away, nothing is said, and of the first 1,000
+    /// alone.
     ///
     /// # Errors
     /// `unavailable` when the read side cannot answer.

@@ -27,8 +27,8 @@ pub struct Run {
 }
 
 impl Service {
-    /// The runs whose logs are meant: an instance, or of an agent the latest run, or all that were there within the last
-    /// `since`. The oldest comes first.
+    /// The runs whose logs are meant: an instance, or of an agent the latest run, or all that were there within the
+    /// last `since`. The oldest comes first.
     ///
     /// # Errors
     /// `forbidden` unless the caller administers; `not_found` when there is none, and `unavailable` while not all nodes

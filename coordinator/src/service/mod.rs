@@ -211,8 +211,8 @@ impl Service {
         }
     }
 
-    /// Looks for what an effect of an acknowledged change brings, whenever one of the topics changes, and no longer than
-    /// until `end`.
+    /// Looks for what an effect of an acknowledged change brings, whenever one of the topics changes, and no longer
+    /// than until `end`.
     async fn arrival<T, F, R>(&self, topics: &[Uuid], end: Instant, mut look: F) -> Result<Option<T>, Refusal>
     where
         F: FnMut() -> R,

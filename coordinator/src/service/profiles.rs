@@ -62,8 +62,8 @@ impl Service {
         }
     }
 
-    /// Waits until what the caller said of itself is kept as versions: they come after, by an effect of the pool, and who
-    /// looks for them next is to see them.
+    /// Waits until what the caller said of itself is kept as versions: they come after, by an effect of the pool, and
+    /// who looks for them next is to see them.
     async fn versions_follow(
         &self,
         who: &Principal,
@@ -122,8 +122,8 @@ impl Service {
     /// What a version changed, compared with another one of the same text or with the one before it.
     ///
     /// # Errors
-    /// `not_found` for versions that are not kept (any more); `forbidden` for another member's, unless the caller leads;
-    /// `invalid_argument` for versions of different texts.
+    /// `not_found` for versions that are not kept (any more); `forbidden` for another member's, unless the caller
+    /// leads; `invalid_argument` for versions of different texts.
     pub async fn profile_diff(
         &self,
         who: &Principal,

@@ -89,8 +89,8 @@ impl Service {
         let Reply::Asked(asked) = self.change::<Questions>(&entity, request, command).await? else {
             return Err(unexpected("the questions"));
         };
-        // In this order: what is answered before this position shows in the question, what is answered after it shows to
-        // whoever waits from there on. It is asked, whether it can be looked at or not.
+        // In this order: what is answered before this position shows in the question, what is answered after it shows
+        // to whoever waits from there on. It is asked, whether it can be looked at or not.
         let cursor = self.newest_position().await.unwrap_or(before);
         let id = asked["id"].as_str().and_then(|id| Uuid::try_parse(id).ok());
         let question = match id {
@@ -112,8 +112,8 @@ impl Service {
     /// Answers a question of an agent, or says that nobody will.
     ///
     /// # Errors
-    /// `forbidden` but for the lead and operators; `wrong_state` when somebody was sooner; `invalid_argument` for what is
-    /// none of the choices; `not_found`.
+    /// `forbidden` but for the lead and operators; `wrong_state` when somebody was sooner; `invalid_argument` for what
+    /// is none of the choices; `not_found`.
     pub async fn answer_question(
         &self,
         who: &Principal,

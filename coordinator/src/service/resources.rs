@@ -137,8 +137,8 @@ pub struct Line {
     pub about: String,
 }
 
-/// What tells the lists of all things from what they were: the first addresses of each sort, and how many there are, for
-/// one that comes or goes behind those changes the count.
+/// What tells the lists of all things from what they were: the first addresses of each sort, and how many there are,
+/// for one that comes or goes behind those changes the count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline {
     first: Vec<String>,
@@ -197,8 +197,8 @@ impl Service {
     }
 
     /// A page of what has an address, and where the next one begins: the members come first, then the epics, the most
-    /// urgent before the others, then the tasks that are not over, the latest first. A page may have the end of one sort
-    /// and the beginning of the next.
+    /// urgent before the others, then the tasks that are not over, the latest first. A page may have the end of one
+    /// sort and the beginning of the next.
     ///
     /// # Errors
     /// `invalid_argument` for a cursor that is none; `unavailable` while some may be missing.

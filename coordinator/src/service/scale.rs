@@ -15,8 +15,8 @@ use crate::auth::{Principal, Right, policy};
 pub const USUAL_GROUP: &str = "default";
 
 impl Service {
-    /// Limits how many slots the caller's swarm has at a time on the runners of a group; `None` lifts the limit. Runs beyond it
-    /// go on, and none begins or resumes until there are fewer.
+    /// Limits how many slots the caller's swarm has at a time on the runners of a group; `None` lifts the limit. Runs
+    /// beyond it go on, and none begins or resumes until there are fewer.
     ///
     /// # Errors
     /// `forbidden` unless the caller administers.
@@ -35,8 +35,8 @@ impl Service {
         }
     }
 
-    /// The limit of the caller's swarm on the runners of a group, if it has one, how many slots it has there, and how many
-    /// runners there are: none where the group is mistyped.
+    /// The limit of the caller's swarm on the runners of a group, if it has one, how many slots it has there, and how
+    /// many runners there are: none where the group is mistyped.
     ///
     /// # Errors
     /// `forbidden` unless the caller administers.

@@ -212,8 +212,8 @@ impl Service {
         Ok(json!({ "key": self.vault.add()?, "state": "waits" }))
     }
 
-    /// Seals all secrets with a new key: the one that waits, else one that is made; coordinators that share a store have
-    /// to be given it before. Keys of the environment are changed there, so only the sealing is done.
+    /// Seals all secrets with a new key: the one that waits, else one that is made; coordinators that share a store
+    /// have to be given it before. Keys of the environment are changed there, so only the sealing is done.
     ///
     /// # Errors
     /// `wrong_state` when the other coordinators could not open what the new key seals; those of [`Self::reseal`].

@@ -43,13 +43,13 @@ pub struct Conversation {
 }
 
 impl Service {
-    /// Answers in a thread. A message of the inbox counts as answered from before the answer is sent; one that did not come
-    /// from Slack, a letter or a notice, is ended by that alone, and nothing is sent. With `repeats` the same request may
-    /// come again, and an answer that is there already is not sent a second time.
+    /// Answers in a thread. A message of the inbox counts as answered from before the answer is sent; one that did not
+    /// come from Slack, a letter or a notice, is ended by that alone, and nothing is sent. With `repeats` the same
+    /// request may come again, and an answer that is there already is not sent a second time.
     ///
     /// # Errors
-    /// Of the address first, then `wrong_state` without a thread, `slack_not_configured`, and what Slack says; `not_found`
-    /// for a letter or notice that has ended.
+    /// Of the address first, then `wrong_state` without a thread, `slack_not_configured`, and what Slack says;
+    /// `not_found` for a letter or notice that has ended.
     pub async fn slack_reply(
         &self,
         who: &Principal,
@@ -76,8 +76,8 @@ impl Service {
         Ok(Some(place))
     }
 
-    /// Posts a message of its own in a channel, and gives its time stamp. Only the lead does. `repeats` as of a reply; only
-    /// a repeat looks for what is there, for Slack takes messages for more channels than it lets the bot read.
+    /// Posts a message of its own in a channel, and gives its time stamp. Only the lead does. `repeats` as of a reply;
+    /// only a repeat looks for what is there, for Slack takes messages for more channels than it lets the bot read.
     ///
     /// # Errors
     /// `forbidden`, `slack_not_configured`, and what Slack says.
@@ -101,8 +101,9 @@ impl Service {
         self.slack_say(who, workspace, request, &place, text, may_be_there).await
     }
 
-    /// Notes that a request is about to post something, under an id of this try, and gives the one that its first try has
-    /// noted. It is noted before anything is sent: so a repeat knows that there may be something, whichever node it comes to.
+    /// Notes that a request is about to post something, under an id of this try, and gives the one that its first try
+    /// has noted. It is noted before anything is sent: so a repeat knows that there may be something, whichever node it
+    /// comes to.
     pub(super) async fn first_attempt(
         &self,
         who: &Principal,

@@ -65,9 +65,9 @@ pub struct Kept {
 }
 
 impl Service {
-    /// Puts a file into a thread or channel, and gives its id. With `repeats` the same request may come again, and a file
-    /// that people see already is not shown to them a second time. Slack cannot be asked for a request; so the file that
-    /// is about to be shown is noted under it.
+    /// Puts a file into a thread or channel, and gives its id. With `repeats` the same request may come again, and a
+    /// file that people see already is not shown to them a second time. Slack cannot be asked for a request; so the
+    /// file that is about to be shown is noted under it.
     ///
     /// # Errors
     /// Of the address first, then of the file, `slack_not_configured`, and what Slack says; `outcome_unknown` when an
@@ -107,8 +107,8 @@ impl Service {
     /// Fetches a file of Slack's, and keeps it in the caller's instance.
     ///
     /// # Errors
-    /// `not_joined`, `invalid_argument` without a file, `slack_not_configured`, what Slack says, `forbidden` for a foreign address,
-    /// `too_large`.
+    /// `not_joined`, `invalid_argument` without a file, `slack_not_configured`, what Slack says, `forbidden` for a
+    /// foreign address, `too_large`.
     pub async fn slack_download(&self, who: &Principal, wanted: Wanted) -> Result<Kept, Refusal> {
         policy::require(who, Right::Work)?;
         self.require_member(who).await?;
@@ -276,8 +276,8 @@ impl Drop for Unkept {
             return;
         };
         runtime.spawn(async move {
-            // Twice: a part that was on its way just now could begin the file anew. What cannot be told at all goes with
-            // a later file, by the runner.
+            // Twice: a part that was on its way just now could begin the file anew. What cannot be told at all goes
+            // with a later file, by the runner.
             for pause in [Duration::ZERO, transport::QUICK + MARGIN] {
                 tokio::time::sleep(pause).await;
                 let _ = transfer.put(0, &[], Then::Drop).await;

@@ -21,7 +21,8 @@ use crate::entity::hub::Bell;
 
 /// Callers that are remembered. When there are more, all are forgotten, and each costs one more question.
 const CALLERS: usize = 10_000;
-/// How long an answer waits for what goes with it. A pool may be on its way to this node, or another one's that has died.
+/// How long an answer waits for what goes with it. A pool may be on its way to this node, or another one's that has
+/// died.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Whom the pool has to be asked about: who has called here before is told of by a bell.
@@ -52,8 +53,8 @@ impl Service {
     /// task.
     ///
     /// # Errors
-    /// `forbidden` but for the lead and the task's creator; `wrong_state`, `not_found`; `queue_full` while the agent has
-    /// not had what was said before.
+    /// `forbidden` but for the lead and the task's creator; `wrong_state`, `not_found`; `queue_full` while the agent
+    /// has not had what was said before.
     pub async fn steer_task(
         &self,
         who: &Principal,
@@ -74,8 +75,8 @@ impl Service {
     }
 
     /// What was said to the caller about its tasks and has not reached it: `{taskId, from?, content, createdAt}`. It is
-    /// given once, with an answer that was read. One that cannot be had soon comes with a later answer. Who may only read
-    /// gets none of it, for the agent would not have it then.
+    /// given once, with an answer that was read. One that cannot be had soon comes with a later answer. Who may only
+    /// read gets none of it, for the agent would not have it then.
     pub async fn take_steering(&self, who: &Principal, delivery: &Delivery) -> Vec<Value> {
         if !policy::may_work(who) {
             return Vec::new();

@@ -1,4 +1,5 @@
-//! What a program that only polls is to do next, one thing at a time: Agent Swarm's runner loop (spec: Agent Swarm 5.2).
+//! What a program that only polls is to do next, one thing at a time: Agent Swarm's runner loop (spec: Agent Swarm
+//! 5.2).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -36,8 +37,8 @@ pub enum Summons {
 }
 
 impl Service {
-    /// Offers first, then the caller's own tasks, mentions, and what its role has: the inbox and the epics of a lead, for a
-    /// worker a task of the pool, which is claimed for it.
+    /// Offers first, then the caller's own tasks, mentions, and what its role has: the inbox and the epics of a lead,
+    /// for a worker a task of the pool, which is claimed for it.
     ///
     /// # Errors
     /// `not_joined`.

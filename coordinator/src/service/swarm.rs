@@ -104,8 +104,8 @@ impl Service {
         }
     }
 
-    /// Takes out of the list what an agent that left kept for the others. While the services cannot be asked it stays there,
-    /// for the lead to take it out.
+    /// Takes out of the list what an agent that left kept for the others. While the services cannot be asked it stays
+    /// there, for the lead to take it out.
     async fn drop_service(&self, who: &Principal, request: Uuid, agent: Uuid) {
         let which = Which::Name(agent.to_string());
         let command = services::Command::Unregister { by: agent, which, lead: false };
@@ -219,8 +219,8 @@ impl Service {
     }
 }
 
-/// The refusal, unless it has the code by which the pool says that it does not know the member: that is then said in the
-/// words of those who remove one.
+/// The refusal, unless it has the code by which the pool says that it does not know the member: that is then said in
+/// the words of those who remove one.
 fn no_member(refusal: Refusal, unknown: Code, which: &Which) -> Refusal {
     if refusal.code != unknown {
         return refusal;

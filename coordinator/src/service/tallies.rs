@@ -36,8 +36,8 @@ impl Service {
         self.tally(who, tasks, Tally { by: FieldPath::parse("status")?, letters: None }).await
     }
 
-    /// How many tasks last changed in each minute since a moment, as which they now are: of tasks that are over, when that
-    /// was. And whether that may be old.
+    /// How many tasks last changed in each minute since a moment, as which they now are: of tasks that are over, when
+    /// that was. And whether that may be old.
     pub async fn count_ended(
         &self,
         who: &Principal,

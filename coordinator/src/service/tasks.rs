@@ -384,8 +384,8 @@ impl Service {
         Ok(found.unwrap_or_else(|| brief(view)))
     }
 
-    /// The same after a change, which is done whether its task can be looked at or not. Who was given a task to work on is
-    /// told that it cannot be, and is given it again.
+    /// The same after a change, which is done whether its task can be looked at or not. Who was given a task to work on
+    /// is told that it cannot be, and is given it again.
     pub(super) async fn shown_as_changed(
         &self,
         who: &Principal,
@@ -408,8 +408,8 @@ impl Service {
         Ok(Fact { outcome, agent, ..Fact::unknown(task) })
     }
 
-    /// An epic gives its tasks a tag and its repository. Of one that is not there a task learns no name: the pool refuses
-    /// it then, unless it has answered the same request while the epic was there.
+    /// An epic gives its tasks a tag and its repository. Of one that is not there a task learns no name: the pool
+    /// refuses it then, unless it has answered the same request while the epic was there.
     async fn inherit_epic(&self, who: &Principal, spec: &mut TaskSpec) -> Result<(), Refusal> {
         let Some(epic) = spec.epic else { return Ok(()) };
         let body = match self.find_epic(who, Which::Id(epic)).await {

@@ -1,6 +1,6 @@
-//! What goes with an answer and is given once: an event to whoever waited for it, and what is said to whoever works on a
-//! task. An answer may be lost in the instant in which its client gives the call up; then whoever it came from takes it
-//! back, and who asks again has it.
+//! What goes with an answer and is given once: an event to whoever waited for it, and what is said to whoever works on
+//! a task. An answer may be lost in the instant in which its client gives the call up; then whoever it came from takes
+//! it back, and who asks again has it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

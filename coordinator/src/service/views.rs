@@ -50,12 +50,12 @@ impl Rows {
 }
 
 impl Service {
-    /// A list as people look at it: of tasks, calls and runs also what is over, of the rest what is live. It begins behind
-    /// what an earlier one gave as `next`.
+    /// A list as people look at it: of tasks, calls and runs also what is over, of the rest what is live. It begins
+    /// behind what an earlier one gave as `next`.
     ///
     /// # Errors
-    /// `forbidden` for lists that take an operator; `invalid_argument` for a view or a place that there is not, or a field
-    /// by which the list cannot be narrowed.
+    /// `forbidden` for lists that take an operator; `invalid_argument` for a view or a place that there is not, or a
+    /// field by which the list cannot be narrowed.
     pub async fn rows(&self, who: &Principal, wanted: Wanted<'_>) -> Result<Rows, Refusal> {
         let Wanted { view, only, after, limit } = wanted;
         policy::require(who, right(view))?;
@@ -146,7 +146,8 @@ fn long_fields(view: &str) -> &'static [&'static str] {
     }
 }
 
-/// What the caller is not shown of a row: what calls brought is their own agents' to see, by `check_call`, and the operators'.
+/// What the caller is not shown of a row: what calls brought is their own agents' to see, by `check_call`, and the
+/// operators'.
 fn private_fields(view: &str, who: &Principal) -> &'static [&'static str] {
     match view {
         "calls" if !policy::may(who, Right::Administer) => &["returnValue", "errorMessage"],

@@ -37,8 +37,8 @@ const ANSWER: u64 = 16 * 1024 * 1024;
 /// Arguments of a call; those that are null are left out.
 pub(super) type Args = Map<String, Value>;
 
-/// The turn of those who write one message, held while a request of it is on its way. It has the moment at which the last
-/// one failed, which may be there all the same.
+/// The turn of those who write one message, held while a request of it is on its way. It has the moment at which the
+/// last one failed, which may be there all the same.
 pub(super) type Line = OwnedMutexGuard<Option<Instant>>;
 
 pub(super) struct Client {

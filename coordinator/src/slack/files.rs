@@ -24,7 +24,8 @@ use crate::https::{self, Coming, Failure};
 pub const LARGEST: u64 = 1024 * 1024 * 1024;
 /// How long Slack may say nothing.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What a file that goes up may take longer for its size, bytes a second: it is read meanwhile, by a program for each part.
+/// What a file that goes up may take longer for its size, bytes a second: it is read meanwhile, by a program for each
+/// part.
 const SLOWEST: u64 = 256 * 1024;
 /// Longest answer to an upload, bytes.
 const ANSWER: u64 = 64 * 1024;

@@ -9,7 +9,8 @@ pub(super) enum Token {
     App,
 }
 
-/// How arguments travel. Methods that read take forms alone; those that write take JSON, in which texts need no escapes.
+/// How arguments travel. Methods that read take forms alone; those that write take JSON, in which texts need no
+/// escapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Urlencoded,

@@ -45,7 +45,8 @@ impl Workspaces {
         settings.workspace.iter().map(open).collect::<Result<_, _>>().map(|found| Self(Arc::new(found)))
     }
 
-    /// Asks each workspace whom it takes us for, so that a token that is not good shows at once; then stays until `stop`.
+    /// Asks each workspace whom it takes us for, so that a token that is not good shows at once; then stays until
+    /// `stop`.
     pub async fn greet(self, stop: CancellationToken) {
         for (swarm, workspace) in self.0.iter() {
             let Some(answer) = stop.run_until_cancelled(workspace.identity()).await else { return };

@@ -111,8 +111,8 @@ impl Workspace {
     }
 
     /// Posts a message, and gives its time stamp, which is its id in the channel. `id` is what the message can be told
-    /// by later; people do not see it. If it may be there from an earlier try it is looked for, in its thread, or among what
-    /// was written in the channel since that moment: Slack takes whatever it gets for new.
+    /// by later; people do not see it. If it may be there from an earlier try it is looked for, in its thread, or among
+    /// what was written in the channel since that moment: Slack takes whatever it gets for new.
     ///
     /// # Errors
     /// What Slack says; `outcome_unknown` when it may be there.
@@ -172,8 +172,8 @@ impl Workspace {
         self.post_in(&post, note.id, &mut line).await.map(|_| ())
     }
 
-    /// The turn of whoever writes this message: one comes after the other, and not before Slack has had time to show what
-    /// it may have taken.
+    /// The turn of whoever writes this message: one comes after the other, and not before Slack has had time to show
+    /// what it may have taken.
     async fn turn(&self, message: Uuid) -> Line {
         let line = self.line(message).lock_owned().await;
         if let Some(failed) = *line {

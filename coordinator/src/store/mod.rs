@@ -138,6 +138,15 @@ pub struct Loaded {
     pub timer: Option<Timestamp>,
 }
 
+/// Live documents of an entity, and where it stood when they were read: pages of one version belong together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LivePage {
+    pub version: Version,
+    /// The last batch; nil before the first.
+    pub batch: Uuid,
+    pub documents: Vec<LiveDocument>,
+}
+
 /// Live documents that are read at once. Nearly every entity has fewer; a pool may have a million, of which only
 /// a page at a time is in memory twice.
 pub const LIVE_PAGE: usize = 2048;
@@ -334,14 +343,13 @@ pub trait Store: Send + Sync + 'static {
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError>;
 
     /// Live documents of an entity after the given one, in the byte order of their keys.
-    async fn live(&self, key: &EntityKey, after: &str, limit: usize)
-    -> Result<Vec<LiveDocument>, StoreError>;
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Result<LivePage, StoreError>;
 
     /// Reads one document, head and body.
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;
 
-    /// Documents after the given one, for rebuilding the read side, of the entities that are this process' own: in the byte order of the entity key's
-    /// text, then of the document's key.
+    /// Documents after the given one, for rebuilding the read side, of the entities that are this process' own: in the
+    /// byte order of the entity key's text, then of the document's key.
     async fn documents(
         &self,
         after: Option<(EntityKey, String)>,
@@ -368,8 +376,8 @@ pub trait Store: Send + Sync + 'static {
     /// events were trimmed.
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
 
-    /// The records of this process' own entities, each once: those after one, which its entity and its position name. They
-    /// come in an order in which the store has them at hand, and each entity's by version.
+    /// The records of this process' own entities, each once: those after one, which its entity and its position name.
+    /// They come in an order in which the store has them at hand, and each entity's by version.
     async fn own_records(
         &self,
         after: Option<(EntityKey, u64)>,
@@ -430,8 +438,8 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets what the plan names, in one small step. Call again while something was trimmed.
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError>;
 
-    /// Notes that an import is filling the store, or that it has: meanwhile nobody opens it, for a part of a store would
-    /// pass for a whole one. One that ends with its process has nothing to note.
+    /// Notes that an import is filling the store, or that it has: meanwhile nobody opens it, for a part of a store
+    /// would pass for a whole one. One that ends with its process has nothing to note.
     async fn mark_import(&self, _under_way: bool) -> Result<(), CommitError> {
         Ok(())
     }

@@ -103,8 +103,8 @@ impl Vault {
         Self { inner: Arc::new(Inner { file, given, known: Mutex::new(known) }) }
     }
 
-    /// Seals a text for the place that `bound` names: it opens nowhere else. The same request seals the same text to the
-    /// same bytes, so that its repeat is one.
+    /// Seals a text for the place that `bound` names: it opens nowhere else. The same request seals the same text to
+    /// the same bytes, so that its repeat is one.
     ///
     /// # Errors
     /// `wrong_state` when there is no key.
@@ -183,8 +183,8 @@ impl Vault {
     /// since then stays, whoever seals with it. Gives the ids of those that are gone.
     ///
     /// # Errors
-    /// `wrong_state` when another key seals by now, and what the first of them sealed since then was not looked at; when
-    /// the file cannot be written.
+    /// `wrong_state` when another key seals by now, and what the first of them sealed since then was not looked at;
+    /// when the file cannot be written.
     pub fn forget_old(&self, looked_at: &[String]) -> Result<Vec<String>, Refusal> {
         self.change(|ring| {
             if ring.first().map(Key::id) != looked_at.first().map(String::as_str) {

@@ -45,8 +45,8 @@ impl Api {
         Ok(Self { client, account })
     }
 
-    /// The webhook of the app that sends to the account's address, which is made if there is none. X sends nothing by one
-    /// whose address did not answer its check, until it is asked to check it again.
+    /// The webhook of the app that sends to the account's address, which is made if there is none. X sends nothing by
+    /// one whose address did not answer its check, until it is asked to check it again.
     ///
     /// # Errors
     /// When X does not answer, or refuses it; [`Error::Invalid`] when the address does not pass the check.

@@ -1,8 +1,8 @@
 //! `skein-agent`: locks, calls and signals for agents that are shell scripts, over the HTTP routes of a coordinator.
 //!
 //! It is called by the name of a command (`rlock KEY`), as busybox is, or with the command as its first argument
-//! (`skein-agent rlock KEY`). It prints one JSON value and its exit status says what came of it. Whatever is not a clear
-//! success is a failure: a script that goes on after one has what it asked for.
+//! (`skein-agent rlock KEY`). It prints one JSON value and its exit status says what came of it. Whatever is not a
+//! clear success is a failure: a script that goes on after one has what it asked for.
 //!
 //! `command` reads the command line, `gateway` asks, `json` reads and writes the little JSON that there is, `names` has
 //! the commands and `exit` the statuses.
@@ -98,8 +98,8 @@ fn wait(gateway: &Gateway, calls: &[String], timeout: Duration) -> Result<(Strin
     Ok((json::object(&over), exit::OK))
 }
 
-/// The run is about to be ended, and this process with it: what follows in the script must not run. A run that no runner
-/// watches goes on.
+/// The run is about to be ended, and this process with it: what follows in the script must not run. A run that no
+/// runner watches goes on.
 #[expect(clippy::disallowed_methods, reason = "it waits for its own end, which nothing announces")]
 fn rest_of_the_run() {
     if std::env::var_os("SKEIN_INSTANCE").is_some() {

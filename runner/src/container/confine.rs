@@ -1,9 +1,9 @@
 //! How agents are kept from the runner's data and from each other.
 //!
-//! As root, each instance gets a numeric user of its own, and file modes keep it from what is others'. Where the kernel has
-//! Landlock it closes folders to the instance's processes besides, whatever the modes of the files in them are: a person
-//! opens them by a `chmod`, or an agent does. Without users, Landlock is all there is; then the kernel keeps the processes
-//! from signalling others by it too.
+//! As root, each instance gets a numeric user of its own, and file modes keep it from what is others'. Where the kernel
+//! has Landlock it closes folders to the instance's processes besides, whatever the modes of the files in them are: a
+//! person opens them by a `chmod`, or an agent does. Without users, Landlock is all there is; then the kernel keeps the
+//! processes from signalling others by it too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,8 @@ use landlock::{
     path_beneath_rules,
 };
 
-/// Users and groups given to instances, by all runners of a machine together. The range lies above those that distributions
-/// and systemd hand out.
+/// Users and groups given to instances, by all runners of a machine together. The range lies above those that
+/// distributions and systemd hand out.
 pub const USERS: std::ops::Range<u32> = 1_900_000_000..1_967_108_864;
 /// What programs write to that is no file of anybody's.
 const HARMLESS: [&str; 9] = [
@@ -29,7 +29,8 @@ const HARMLESS: [&str; 9] = [
     "/dev/pts",
     "/dev/shm",
 ];
-/// Devices have owners and modes, which the system sets: a user of its own opens what all users may, a graphics card for one.
+/// Devices have owners and modes, which the system sets: a user of its own opens what all users may, a graphics card
+/// for one.
 const DEVICES: [&str; 1] = ["/dev"];
 /// This program, as which a process goes on inside an instance.
 const OWN: &str = "/proc/self/exe";
@@ -103,17 +104,17 @@ fn users_are_mapped() -> bool {
     })
 }
 
-/// Keeps this process and all that it starts from writing anywhere but into the folders in `open` and to devices, and from
-/// reading those in `closed`, except for what of them is in `open` or `readable`. It needs rights to look into the folders on
-/// the way to the closed ones, so whoever becomes another user does that later.
+/// Keeps this process and all that it starts from writing anywhere but into the folders in `open` and to devices, and
+/// from reading those in `closed`, except for what of them is in `open` or `readable`. It needs rights to look into the
+/// folders on the way to the closed ones, so whoever becomes another user does that later.
 ///
 /// With `own_user` the process is about to have a user to itself. Who may signal it, and which devices it may open, is
 /// then up to the rights of users. Landlock would also keep a tool from ending what another tool of its instance has
 /// started, since each is restricted by itself.
 ///
-/// Landlock knows only what is allowed, so what may be read is everything but the closed folders and the folders on the way
-/// to them, which cannot be listed. An open folder with a closed one in it is open in the same way: the process cannot put
-/// new files directly into a parent of a closed folder.
+/// Landlock knows only what is allowed, so what may be read is everything but the closed folders and the folders on the
+/// way to them, which cannot be listed. An open folder with a closed one in it is open in the same way: the process
+/// cannot put new files directly into a parent of a closed folder.
 ///
 /// # Errors
 /// A sentence, when the kernel refuses.
@@ -153,8 +154,8 @@ fn around(folder: PathBuf, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
     BTreeSet::from([folder])
 }
 
-/// The largest folders and files under `folder` that hold no closed folder. Links are left out: a rule holds for what a link
-/// leads to, and that may be closed. What is not closed is allowed by its own path.
+/// The largest folders and files under `folder` that hold no closed folder. Links are left out: a rule holds for what a
+/// link leads to, and that may be closed. What is not closed is allowed by its own path.
 fn allowed(folder: &Path, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let Ok(entries) = fs::read_dir(folder) else { return found };

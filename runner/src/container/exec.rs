@@ -47,8 +47,8 @@ impl Scope {
         Ok(Self { id, group, end: Some(end) })
     }
 
-    /// Where control groups are not the engine's to make. `end` is given what stands in the environment of its processes,
-    /// and kills them.
+    /// Where control groups are not the engine's to make. `end` is given what stands in the environment of its
+    /// processes, and kills them.
     pub(super) fn marked<E>(end: impl FnOnce(String) -> E) -> Self
     where
         E: Future<Output = io::Result<()>> + Send + 'static,

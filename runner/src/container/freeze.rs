@@ -30,8 +30,8 @@ pub async fn stop(handle: &Handle) -> Result<(), Failure> {
             Ok(false) => problem = None,
             Err(error) => problem = Some(error),
         }
-        // A process that starts another by vfork(2) stands still in the kernel, and not stopped, until that other has become
-        // its program: which it never does if it was stopped before.
+        // A process that starts another by vfork(2) stands still in the kernel, and not stopped, until that other has
+        // become its program: which it never does if it was stopped before.
         go_on(handle).await?;
     }
     match problem {

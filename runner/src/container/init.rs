@@ -2,8 +2,8 @@
 //!
 //! Such an instance is what descends from its first process. A daemon begins a session of its own, lets its parent end
 //! and may write its title over its environment: whoever adopted it then would be all that is known of it. So the shim
-//! does not become the agent but stays, adopts what loses its parent (`PR_SET_CHILD_SUBREAPER`, see prctl(2)), ends what
-//! is left when the agent has ended, and ends as the agent did.
+//! does not become the agent but stays, adopts what loses its parent (`PR_SET_CHILD_SUBREAPER`, see prctl(2)), ends
+//! what is left when the agent has ended, and ends as the agent did.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;

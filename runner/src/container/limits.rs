@@ -1,7 +1,7 @@
 //! What each process of an instance may use, by the kernel's own limits, and the keys of a definition that say so.
 //!
-//! They hold without a daemon and without control groups, but for each process by itself: an instance has as much memory as
-//! its processes have together.
+//! They hold without a daemon and without control groups, but for each process by itself: an instance has as much
+//! memory as its processes have together.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
@@ -118,8 +118,8 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Takes them on for this process and all that it starts. None of them leaves the memory of a crashed one on the disk:
-    /// there is what it was lent.
+    /// Takes them on for this process and all that it starts. None of them leaves the memory of a crashed one on the
+    /// disk: there is what it was lent.
     pub(super) fn apply(&self) -> Result<(), String> {
         let wanted = [
             (Resource::Core, Some(0)),
@@ -138,8 +138,8 @@ impl Arguments {
     }
 }
 
-/// Lets this process have as many files open as it may: a runner has some for each of its instances. Systems give less at
-/// first, for programs that take every number up to the limit for an open file; instances have a limit of their own.
+/// Lets this process have as many files open as it may: a runner has some for each of its instances. Systems give less
+/// at first, for programs that take every number up to the limit for an open file; instances have a limit of their own.
 ///
 /// # Errors
 /// When the kernel refuses it.

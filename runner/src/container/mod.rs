@@ -124,7 +124,8 @@ pub struct Spec {
     pub limits: Limits,
     /// The folder of the commands that shell scripts call. A container has it at `/app/bin`, at the end of its `PATH`.
     pub agent_commands: Option<PathBuf>,
-    /// Where a container's writable folders lie when they are to outlive it. Without one they are memory, and go with it.
+    /// Where a container's writable folders lie when they are to outlive it. Without one they are memory, and go with
+    /// it.
     pub kept: Option<Kept>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,

@@ -75,15 +75,16 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     let _ = rustix::process::setsid();
     // Instances of one agent share files by their group, and nobody else reads them.
     rustix::process::umask(Mode::RWXO);
-    // No program makes it another user than it is given here: one with the set-user-id bit could have been put there by an
-    // instance of another agent.
+    // No program makes it another user than it is given here: one with the set-user-id bit could have been put there by
+    // an instance of another agent.
     rustix::thread::set_no_new_privs(true)
         .map_err(|error| format!("cannot keep the agent from gaining privileges: {error}"))?;
     if let Some(file) = &agent.unbegun {
         begins(file)?;
     }
     if agent.landlock {
-        // Still as the runner's user, which may look everywhere; the agent's may not, and the rules hold for it all the same.
+        // Still as the runner's user, which may look everywhere; the agent's may not, and the rules hold for it all the
+        // same.
         confine::restrict(&agent.close, &agent.open, &agent.read, agent.uid.is_some())?;
     }
     agent.limits.apply()

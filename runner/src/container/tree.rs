@@ -1,10 +1,11 @@
 //! Which processes belong to an instance, read from `/proc`.
 //!
-//! A control group knows this better; here is what is done without one. A process belongs to an instance if
-//! it descends from the first process, is in its session, runs as its user, or has the instance's id and its runner's mark
-//! in its environment. The last two find those that broke away: a process in a new session whose parent has ended.
+//! A control group knows this better; here is what is done without one. A process belongs to an instance if it descends
+//! from the first process, is in its session, runs as its user, or has the instance's id and its runner's mark in its
+//! environment. The last two find those that broke away: a process in a new session whose parent has ended.
 //!
-//! A look that fails, for want of a file descriptor perhaps, says nothing of whether a process is there, and is an error.
+//! A look that fails, for want of a file descriptor perhaps, says nothing of whether a process is there, and is an
+//! error.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,8 +15,8 @@ use std::time::Duration;
 
 use super::Handle;
 
-/// How often the environment of one that becomes another program is looked at, and after what time first; twice as long is
-/// waited each time, for it may have to wait for a processor.
+/// How often the environment of one that becomes another program is looked at, and after what time first; twice as long
+/// is waited each time, for it may have to wait for a processor.
 const BECOMING: (u32, Duration) = (12, Duration::from_micros(100));
 
 /// One line of the process table.
@@ -115,14 +116,15 @@ fn with_descendants(processes: Vec<Process>, mut inside: BTreeSet<u32>) -> Vec<P
     found
 }
 
-/// What stands in the environment of an instance's processes, `NAME=value`. One that an earlier build has started is not
-/// known with its runner.
+/// What stands in the environment of an instance's processes, `NAME=value`. One that an earlier build has started is
+/// not known with its runner.
 pub fn marks(runner: &str, instance: &str) -> Vec<String> {
     let runner = (!runner.is_empty()).then(|| format!("SKEIN_RUNNER={runner}"));
     runner.into_iter().chain([format!("SKEIN_INSTANCE={instance}")]).collect()
 }
 
-/// The processes that have the instance's id in their environment, whoever has started them, and what descends from them.
+/// The processes that have the instance's id in their environment, whoever has started them, and what descends from
+/// them.
 pub fn marked(instance: &str) -> io::Result<Vec<Process>> {
     with_entries(&marks("", instance))
 }
@@ -194,7 +196,8 @@ fn environment(pid: u32) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-/// True for threads of the kernel, for what has ended, and for a program that was given no environment. By proc_pid_stat(5).
+/// True for threads of the kernel, for what has ended, and for a program that was given no environment. By
+/// proc_pid_stat(5).
 fn has_no_environment(pid: u32) -> io::Result<bool> {
     let Some(text) = read(pid, "stat")? else { return Ok(true) };
     let text = String::from_utf8_lossy(&text);
@@ -213,14 +216,14 @@ fn has_user(pid: u32, handle: &Handle) -> io::Result<bool> {
     Ok(uids.is_some_and(|uids| uids.split_ascii_whitespace().any(|text| text == uid)))
 }
 
-/// Whether this user may look into a process and signal it. Those of a container are another user's, as a rule, also where
-/// this one had the daemon start them.
+/// Whether this user may look into a process and signal it. Those of a container are another user's, as a rule, also
+/// where this one had the daemon start them.
 pub fn is_in_reach(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/environ")).is_ok()
 }
 
-/// What the kernel says of a process, by proc_pid(5). None if it has ended, or is not to be seen by this user: then it is
-/// nothing that this user has started, outside of containers.
+/// What the kernel says of a process, by proc_pid(5). None if it has ended, or is not to be seen by this user: then it
+/// is nothing that this user has started, outside of containers.
 fn read(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
     unless_gone(fs::read(format!("/proc/{pid}/{file}")))
 }

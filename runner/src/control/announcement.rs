@@ -44,7 +44,8 @@ pub(super) struct Announcement {
 }
 
 impl Runner {
-    /// The occasion on which a stream says that the agents or engines have changed: one of the streams registers, for all.
+    /// The occasion on which a stream says that the agents or engines have changed: one of the streams registers, for
+    /// all.
     pub(super) fn takes_turn(&self) -> Occasion {
         let now = (self.definitions.borrow().clone(), self.engines.borrow().clone());
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,8 +118,8 @@ impl Runner {
         labels
     }
 
-    /// The agents to be started. Those that are known have been, and may have ended since, but for those that could not be
-    /// taken in when that was asked for.
+    /// The agents to be started. Those that are known have been, and may have ended since, but for those that could not
+    /// be taken in when that was asked for.
     fn starts(
         &self,
         definitions: &Definitions,
@@ -154,8 +155,8 @@ impl Runner {
         self.instances.ledger().announce(agents).await
     }
 
-    /// Whether an agent that the coordinators have from this runner is no agent of it any more. One whose definition has
-    /// a mistake still is: a slip of the pen ends no runs.
+    /// Whether an agent that the coordinators have from this runner is no agent of it any more. One whose definition
+    /// has a mistake still is: a slip of the pen ends no runs.
     fn is_removed(&self, definitions: &Definitions, agent: &Agent) -> bool {
         let (_, name) = agent;
         if definitions.contains_key(agent) {

@@ -88,8 +88,8 @@ enum Departure {
 /// Runs the agents of a folder until `shutdown`; then ends them with their grace and returns.
 ///
 /// # Errors
-/// When the configuration is wrong, when there is no token, when the data folder is in use, or when a coordinator refuses
-/// the runner at its first registration. A wrong definition is logged, and the other agents run.
+/// When the configuration is wrong, when there is no token, when the data folder is in use, or when a coordinator
+/// refuses the runner at its first registration. A wrong definition is logged, and the other agents run.
 pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<(), Error> {
     if config.coordinators.is_empty() {
         return Err(Error::config("name at least one coordinator"));
@@ -245,8 +245,8 @@ fn agent_commands_in(folders: &Folders) -> Option<PathBuf> {
     }
 }
 
-/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended. Nor
-/// can what sleeps with the files of its container be woken when its wait is over.
+/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended.
+/// Nor can what sleeps with the files of its container be woken when its wait is over.
 async fn nothing_is_contained(ledger: &Ledger, folders: &Folders, problem: &Failure) -> Result<(), Error> {
     let contained = |row: &Row| match &row.handle {
         Some(handle) => handle.container.is_some(),

@@ -284,8 +284,8 @@ impl<'a> Session<'a> {
         self.pending.retain(|(pending, _)| *pending > number);
         let runner = &self.control.runner;
         runner.lease.renew(sent, self.lease);
-        // The fleet did not give up on a runner whose heartbeat it answers. The instances are asked whether they stand still,
-        // and not the lease whether it had ended: at its very end that is not the same for a moment.
+        // The fleet did not give up on a runner whose heartbeat it answers. The instances are asked whether they stand
+        // still, and not the lease whether it had ended: at its very end that is not the same for a moment.
         if runner.lease.holds() && runner.instances.is_silent() {
             runner.instances.verdict([]);
         }

@@ -32,8 +32,8 @@ impl Starts {
         self.late.contains(agent)
     }
 
-    /// Starts were asked for and taken in, but for agents that are `late`. All agents that the coordinators have of this
-    /// runner are in `all`: one that is gone may come back.
+    /// Starts were asked for and taken in, but for agents that are `late`. All agents that the coordinators have of
+    /// this runner are in `all`: one that is gone may come back.
     pub(super) fn note(
         &mut self,
         asked: BTreeSet<Agent>,

@@ -38,7 +38,8 @@ const PASSES: [&str; 7] = [
 /// How a message begins about an answer that says nothing in the way of gRPC.
 const NO_GRPC: &str = "grpc-status header missing";
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How long a coordinator may go on to speak on a stream that the runner has given up: until its own probe finds that out.
+/// How long a coordinator may go on to speak on a stream that the runner has given up: until its own probe finds that
+/// out.
 const DEAF: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

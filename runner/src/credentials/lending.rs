@@ -20,8 +20,8 @@ impl Credentials {
         Ok(variables)
     }
 
-    /// The variables of an instance that was lent what lies in this folder and finds it in `seen`. Where two are of one name
-    /// the later of `order` counts.
+    /// The variables of an instance that was lent what lies in this folder and finds it in `seen`. Where two are of one
+    /// name the later of `order` counts.
     ///
     /// # Errors
     /// A sentence without any value.
@@ -36,8 +36,9 @@ impl Credentials {
         Self::new(folder.to_owned()).variables(&there, seen)
     }
 
-    /// Copies credentials into a folder, anew if it is there, that only `reader` may read, or this user if none is named. It
-    /// stays this user's: nothing that runs as the reader can put something else in the place of what is written next.
+    /// Copies credentials into a folder, anew if it is there, that only `reader` may read, or this user if none is
+    /// named. It stays this user's: nothing that runs as the reader can put something else in the place of what is
+    /// written next.
     ///
     /// # Errors
     /// A sentence without any value.

@@ -1,5 +1,5 @@
-//! The values that an instance is lent, in what it prints and in what its tools give back: each of their bytes becomes a
-//! `*`.
+//! The values that an instance is lent, in what it prints and in what its tools give back: each of their bytes becomes
+//! a `*`.
 //!
 //! The length stays, so that a log can be masked in its place, and whoever follows it finds where he was. It is a guard
 //! against carelessness: a value that was turned around, encoded or cut into pieces by its agent is not recognised.

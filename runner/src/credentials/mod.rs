@@ -1,7 +1,7 @@
 //! What agents show to others: keys and tokens, kept in files below one folder as `TYPE/INSTANCE/FIELD`.
 //!
-//! The layout is that of Action Llama, so that a folder of its credentials can be used as it is. An agent gets those that
-//! its definition names, as variables of its environment and as files, and no others.
+//! The layout is that of Action Llama, so that a folder of its credentials can be used as it is. An agent gets those
+//! that its definition names, as variables of its environment and as files, and no others.
 
 mod lending;
 mod mask;
@@ -103,8 +103,8 @@ impl Credentials {
     /// Writes one field, readable by this user alone.
     ///
     /// # Errors
-    /// A sentence without the value: [`Error::Config`] for what is no field or no value, [`Error::Io`] for what cannot be
-    /// written.
+    /// A sentence without the value: [`Error::Config`] for what is no field or no value, [`Error::Io`] for what cannot
+    /// be written.
     pub fn set(&self, reference: &Reference, field: &str, value: &SecretString) -> Result<(), Error> {
         let value = value.expose_secret();
         if !is_name(field) {

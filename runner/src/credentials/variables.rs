@@ -48,8 +48,8 @@ const GIT_PERSON: [(&str, [&str; 2]); 2] = [
     ("email", ["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]),
 ];
 
-/// What the environment says of a credential whose files are in `folder`. A type that nobody looks for by a variable has
-/// its files alone.
+/// What the environment says of a credential whose files are in `folder`. A type that nobody looks for by a variable
+/// has its files alone.
 pub(super) fn of(reference: &Reference, fields: &Fields, folder: &Path) -> Vec<(String, String)> {
     let shown = |name: &str, value: &SecretString| (name.to_owned(), value.expose_secret().to_owned());
     if let Some((_, names)) = SINGLE.iter().find(|(kind, _)| *kind == reference.kind) {

@@ -131,8 +131,8 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
     Ok(folder)
 }
 
-/// Whether a folder defines an agent, well or not. One that cannot be looked into does: it may have been one a moment ago,
-/// and whoever reads it is told what is wrong.
+/// Whether a folder defines an agent, well or not. One that cannot be looked into does: it may have been one a moment
+/// ago, and whoever reads it is told what is wrong.
 pub fn is_agent(folder: &Path) -> bool {
     SETTINGS.iter().chain([&SKILL]).any(|file| is_file(&folder.join(file)).unwrap_or(true))
 }
@@ -157,8 +157,8 @@ pub fn settings_file(folder: &Path) -> PathBuf {
     files.iter().find(|file| file.is_file()).unwrap_or(&files[0]).clone()
 }
 
-/// The text of settings without some keys, by whatever names it has them. One that has none of them stays as it is, and so
-/// does what cannot be read: whoever reads it is told.
+/// The text of settings without some keys, by whatever names it has them. One that has none of them stays as it is, and
+/// so does what cannot be read: whoever reads it is told.
 pub fn without(text: &str, keys: &[&str]) -> String {
     let Ok(mut settings) = text.parse::<toml::Table>() else { return text.to_owned() };
     let before = settings.len();

@@ -16,8 +16,8 @@ pub(super) struct TooLong;
 #[derive(Default)]
 pub(super) struct Events {
     rest: BytesMut,
-    /// Where the line begins that is not whole yet, and up to where it was looked at: an event may be long, and comes in
-    /// many pieces.
+    /// Where the line begins that is not whole yet, and up to where it was looked at: an event may be long, and comes
+    /// in many pieces.
     line: usize,
     seen: usize,
 }

@@ -1,5 +1,6 @@
-//! An instance's own door to the coordinators: a port, on the loopback or where the instance's container reaches it, that
-//! demands the instance's secret and puts the instance's token in its place, so that the token never reaches the instance.
+//! An instance's own door to the coordinators: a port, on the loopback or where the instance's container reaches it,
+//! that demands the instance's secret and puts the instance's token in its place, so that the token never reaches the
+//! instance.
 
 mod answer;
 mod gate;

@@ -1,7 +1,7 @@
 //! Gemini CLI without its screen.
 //!
-//! It has a `--resume`, but then it sends each answer of a tool twice (0.61), which no model takes. So a run that is started
-//! again begins a new conversation, and the id of the old one is not kept.
+//! It has a `--resume`, but then it sends each answer of a tool twice (0.61), which no model takes. So a run that is
+//! started again begins a new conversation, and the id of the old one is not kept.
 
 use serde_json::{Value, json};
 

@@ -92,8 +92,8 @@ impl Launch {
 }
 
 impl Program {
-    /// `wait_timeout` is the longest that the agent may wait for an event. An agent in a container needs no command: its
-    /// image may have one.
+    /// `wait_timeout` is the longest that the agent may wait for an event. An agent in a container needs no command:
+    /// its image may have one.
     ///
     /// # Errors
     /// A sentence that names the key and what to write.

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{Lent, Place};
 use crate::credentials::Reference;
 
-/// Longest input that is told, bytes, and longest params: one variable of a process takes 128 KiB. All of both is in the
-/// environment.
+/// Longest input that is told, bytes, and longest params: one variable of a process takes 128 KiB. All of both is in
+/// the environment.
 const LONGEST: usize = 48 * 1024;
 const OF_INPUT: &str = "SKEIN_INPUT, or in the file that SKEIN_INPUT_FILE names";
 const OF_PARAMS: &str = "SKEIN_PARAMS";

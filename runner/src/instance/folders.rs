@@ -59,8 +59,8 @@ impl Drop for Taken {
 }
 
 impl Folders {
-    /// Makes the folders and takes both for this process. Whoever has one clears away what its own ledger knows no instance
-    /// for, so that nobody else may have it.
+    /// Makes the folders and takes both for this process. Whoever has one clears away what its own ledger knows no
+    /// instance for, so that nobody else may have it.
     ///
     /// The agents' work stands beside the data folder, which is closed to everybody else: agents with users of
     /// their own have to pass through every folder above their work.
@@ -186,8 +186,8 @@ impl Folders {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Makes an agent's work folder, shared by its instances and closed to others. One that is there is left as it is if it
-    /// is right: instances are at work in it.
+    /// Makes an agent's work folder, shared by its instances and closed to others. One that is there is left as it is
+    /// if it is right: instances are at work in it.
     pub fn work(&self, swarm: &str, agent: &str, user: Option<User>) -> Result<PathBuf, Error> {
         let swarm = self.work.join(swarm);
         let folder = swarm.join(agent);
@@ -237,8 +237,8 @@ fn take(file: &Path) -> Result<Option<Taken>, Error> {
     }
 }
 
-/// Agents append, so a log can be copied and cut under them; lines written in between are lost. That of an instance that
-/// sleeps may be older than any other, and is still needed when it wakes.
+/// Agents append, so a log can be copied and cut under them; lines written in between are lost. That of an instance
+/// that sleeps may be older than any other, and is still needed when it wakes.
 fn tend_logs(
     logs: &Path,
     live: &BTreeSet<PathBuf>,
@@ -271,8 +271,8 @@ fn tend_logs(
 }
 
 /// Bounds a log, and keeps beside it its newest part and what a client has said in it of its run. However fast an agent
-/// prints, that part has its bound. On a full disk there is no room for it, and there would never be any, were the log not
-/// emptied all the same.
+/// prints, that part has its bound. On a full disk there is no room for it, and there would never be any, were the log
+/// not emptied all the same.
 pub(super) fn cut_if_long(path: &Path, harness: Harness) -> std::io::Result<()> {
     let _alone = transcript::alone();
     let log = fs::OpenOptions::new().read(true).write(true).open(path)?;
@@ -304,8 +304,8 @@ fn keep_newest(mut log: &fs::File, beside: &Path) -> std::io::Result<()> {
     std::io::copy(&mut log.take(LOG), &mut older).map(drop)
 }
 
-/// Removes a folder with all that is in it. Links are removed and not followed. Whoever owns a folder may have closed it to
-/// themselves, as the cache of Go's modules is.
+/// Removes a folder with all that is in it. Links are removed and not followed. Whoever owns a folder may have closed
+/// it to themselves, as the cache of Go's modules is.
 fn remove_all(folder: &Path) -> std::io::Result<()> {
     let removed = fs::remove_dir_all(folder);
     if !matches!(&removed, Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied) {

@@ -1,5 +1,5 @@
-//! The life of one instance that has started, in a task of its own: it freezes, thaws, ends, and each step is written down
-//! with its report.
+//! The life of one instance that has started, in a task of its own: it freezes, thaws, ends, and each step is written
+//! down with its report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Why an instance ends when its runner leaves.
 pub(super) const STOPPED: &str = "the runner was stopped";
 
-/// How long what failed rests before it is tried again. A process that waits for the disk cannot be frozen, an engine whose
-/// daemon does not answer ends nothing, and a disk may be full.
+/// How long what failed rests before it is tried again. A process that waits for the disk cannot be frozen, an engine
+/// whose daemon does not answer ends nothing, and a disk may be full.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// A running instance.
@@ -87,8 +87,8 @@ impl Machine {
         &self.row.instance
     }
 
-    /// Follows orders until the instance has ended, and gives how, which is still to be written down and reported. None if
-    /// the runner leaves before it has, or nobody is left to give orders.
+    /// Follows orders until the instance has ended, and gives how, which is still to be written down and reported. None
+    /// if the runner leaves before it has, or nobody is left to give orders.
     pub(super) async fn run(self) -> Option<Row> {
         self.live().await.ok()?
     }

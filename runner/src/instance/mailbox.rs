@@ -1,5 +1,5 @@
-//! What is asked of a running instance, on its way to the instance's task. Commands wait for no room and behind no tool:
-//! the coordinator takes one for given once it is here, and the task may be busy freezing for seconds.
+//! What is asked of a running instance, on its way to the instance's task. Commands wait for no room and behind no
+//! tool: the coordinator takes one for given once it is here, and the task may be busy freezing for seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

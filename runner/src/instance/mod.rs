@@ -51,8 +51,8 @@ pub struct Instances {
     shared: Arc<Shared>,
     running: Mutex<HashMap<String, Orders>>,
     line: Line,
-    /// Held while a command is taken: two coordinators may send at one moment, and the second has to find what the first
-    /// has written down.
+    /// Held while a command is taken: two coordinators may send at one moment, and the second has to find what the
+    /// first has written down.
     taking: Turn<()>,
     tasks: TaskTracker,
 }
@@ -85,8 +85,8 @@ impl Instances {
         self.running().keys().cloned().collect()
     }
 
-    /// Takes a command, or gives the reign for which it was refused. `access_token` belongs to a start alone. It does not
-    /// wait for the command's effect.
+    /// Takes a command, or gives the reign for which it was refused. `access_token` belongs to a start alone. It does
+    /// not wait for the command's effect.
     ///
     /// # Errors
     /// When the ledger cannot be read: the command is then dropped, and sent again by the coordinator.
@@ -143,7 +143,8 @@ impl Instances {
             (RunnerCommand::Start { instance, agent, swarm, token, input }, None) => {
                 self.start(Row::new(instance, swarm, agent, token, access_token), &input).await
             }
-            // One that was lost on the way to its first start may come back to the runner that got that start after all.
+            // One that was lost on the way to its first start may come back to the runner that got that start after
+            // all.
             (RunnerCommand::Start { instance, agent, swarm, token, input }, Some(row))
                 if token > row.token =>
             {
@@ -390,8 +391,8 @@ impl Instances {
         Some(ended)
     }
 
-    /// Writes down how an instance ended, as often as it takes: until then its agent takes it for alive. A runner that leaves
-    /// does not wait for that, for its next start finds out.
+    /// Writes down how an instance ended, as often as it takes: until then its agent takes it for alive. A runner that
+    /// leaves does not wait for that, for its next start finds out.
     async fn write_down(&self, ended: Row) {
         let token = ended.token;
         while let Err(error) = self.shared.report_end(ended.clone(), token).await {

@@ -13,9 +13,9 @@ use crate::endpoint::Endpoint;
 use crate::error::Error;
 
 impl Instances {
-    /// Takes over what still runs, frozen until a coordinator has spoken; reports what ended meanwhile; and
-    /// ends what nobody asked for. A start with which no program had begun yet is as good as one that never came: it is not
-    /// held, so its agent sends it again.
+    /// Takes over what still runs, frozen until a coordinator has spoken; reports what ended meanwhile; and ends what
+    /// nobody asked for. A start with which no program had begun yet is as good as one that never came: it is not held,
+    /// so its agent sends it again.
     ///
     /// # Errors
     /// When the ledger cannot be read or written.
@@ -74,8 +74,8 @@ impl Instances {
         Ok(true)
     }
 
-    /// Finds the processes of one that the runner had started, or started again after a long sleep, when it ended: what has
-    /// begun goes on as if they had been written down.
+    /// Finds the processes of one that the runner had started, or started again after a long sleep, when it ended: what
+    /// has begun goes on as if they had been written down.
     async fn find_begun(&self, row: &mut Row) -> Result<(), Error> {
         let woke = row.state == State::Spilled && !row.input.is_empty();
         let may_have_begun = woke || row.state == State::Starting;
@@ -94,8 +94,9 @@ impl Instances {
         self.shared.ledger.save(row.clone(), Some(what)).await
     }
 
-    /// One that the runner was starting when it ended, and of which nothing was found that has begun. Whatever there is of it
-    /// was started before this runner had the data folder, so it is found and ended, and begins nothing afterwards.
+    /// One that the runner was starting when it ended, and of which nothing was found that has begun. Whatever there is
+    /// of it was started before this runner had the data folder, so it is found and ended, and begins nothing
+    /// afterwards.
     async fn end_start(self: &Arc<Self>, row: Row) -> Result<bool, Error> {
         let unbegun = self.shared.folders.unbegun(&row.instance);
         let is_first = row.state == State::Starting;
@@ -135,8 +136,8 @@ impl Instances {
         });
     }
 
-    /// Ends what is left of an instance that nobody can go on with, at once or as often as it takes: only then it has ended.
-    /// False when it has.
+    /// Ends what is left of an instance that nobody can go on with, at once or as often as it takes: only then it has
+    /// ended. False when it has.
     async fn end_rest(self: &Arc<Self>, row: Row, reason: &'static str) -> Result<bool, Error> {
         let ended = match &row.handle {
             Some(handle) => self.shared.engine.kill(handle).await,

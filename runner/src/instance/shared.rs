@@ -49,8 +49,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Writes a row down with its report, while the instance lives. A ledger that fails is logged; the state in memory goes
-    /// on, and the next registration tells the coordinators of it.
+    /// Writes a row down with its report, while the instance lives. A ledger that fails is logged; the state in memory
+    /// goes on, and the next registration tells the coordinators of it.
     pub(super) async fn save(&self, row: &Row, what: Option<What>) {
         let reports = what.is_some();
         if let Err(error) = self.ledger.save(row.clone(), what).await {
@@ -61,8 +61,8 @@ impl Shared {
         }
     }
 
-    /// Writes down that an instance sleeps, as often as it takes: nothing of it runs meanwhile, and its agent waits for the
-    /// word. A runner that leaves does not, for its next start says it.
+    /// Writes down that an instance sleeps, as often as it takes: nothing of it runs meanwhile, and its agent waits for
+    /// the word. A runner that leaves does not, for its next start says it.
     pub(super) async fn save_asleep(&self, row: &Row) {
         while let Err(error) = self.ledger.save(row.clone(), Some(What::Spilled)).await {
             tracing::error!(instance = row.instance, %error, "that it sleeps was not written down; tried again");
@@ -143,8 +143,8 @@ impl Shared {
         }
     }
 
-    /// Kills an instance as often as it takes, for an engine may fail at that and nobody else would try again. Gives how
-    /// its first process ended, once that and all others have.
+    /// Kills an instance as often as it takes, for an engine may fail at that and nobody else would try again. Gives
+    /// how its first process ended, once that and all others have.
     pub(super) async fn kill(&self, handle: &Handle) -> Result<Exit, LeftBehind> {
         let mut left = LAST_TRIES;
         loop {

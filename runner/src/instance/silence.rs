@@ -5,8 +5,8 @@ use super::machine::Machine;
 use super::shared::LeftBehind;
 
 impl Machine {
-    /// What follows may run elsewhere by now if the runner has lost its lease, so it begins only with one. Gives the reason
-    /// if it is not wanted any more.
+    /// What follows may run elsewhere by now if the runner has lost its lease, so it begins only with one. Gives the
+    /// reason if it is not wanted any more.
     pub(super) async fn waits_for_lease(&mut self) -> Result<(), String> {
         let mut silent = self.silent.clone();
         tokio::select! {
@@ -30,8 +30,8 @@ impl Machine {
         }
     }
 
-    /// Goes on with what the ledger has of it. What stood still may have been thawed just before the runner crashed, and not
-    /// written down yet.
+    /// Goes on with what the ledger has of it. What stood still may have been thawed just before the runner crashed,
+    /// and not written down yet.
     pub(super) async fn resume(mut self) -> Option<Row> {
         if self.row.state != State::Running {
             self.hold_or_end().await.ok()?;
@@ -49,8 +49,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Freezes it, or ends it if it cannot be frozen: it may not run on beyond the lease, for elsewhere another may take its
-    /// place. False if it ends, which is taken as the exit of any other.
+    /// Freezes it, or ends it if it cannot be frozen: it may not run on beyond the lease, for elsewhere another may
+    /// take its place. False if it ends, which is taken as the exit of any other.
     async fn hold_or_end(&mut self) -> Result<bool, LeftBehind> {
         let Err(problem) = self.hold().await else { return Ok(true) };
         tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");

@@ -1,8 +1,8 @@
-//! Long sleeps: the processes of a frozen instance are ended and all its files kept, those of a container too, until it is
-//! started again by its client's own resumption of the conversation, with what its wait came to as its next input.
+//! Long sleeps: the processes of a frozen instance are ended and all its files kept, those of a container too, until it
+//! is started again by its client's own resumption of the conversation, with what its wait came to as its next input.
 //!
-//! From the moment at which its processes are asked to end, the ledger has it as spilled: whatever becomes of the runner
-//! then, the instance sleeps on.
+//! From the moment at which its processes are asked to end, the ledger has it as spilled: whatever becomes of the
+//! runner then, the instance sleeps on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,8 @@ impl Machine {
         Ok(true)
     }
 
-    /// The conversation to go on with later. A client that goes on in one and has named none yet could not be started again.
+    /// The conversation to go on with later. A client that goes on in one and has named none yet could not be started
+    /// again.
     async fn session(&self) -> Result<Option<String>, Failure> {
         self.shared.definition(&self.row)?;
         if self.row.stage.is_hook() {
@@ -108,8 +109,8 @@ impl Sleeper {
             let order = tokio::select! {
                 biased;
                 order = self.mailbox.recv() => order,
-                // Without a lease it may run elsewhere by now. The runner may also have been started anew in the middle of
-                // a start.
+                // Without a lease it may run elsewhere by now. The runner may also have been started anew in the middle
+                // of a start.
                 () = leased, if !self.row.input.is_empty() => {
                     let input = std::mem::take(&mut self.row.input);
                     return self.restore(input).await;

@@ -13,8 +13,8 @@ use crate::endpoint::tunnel;
 use crate::harness::{Launch, Lent, Place};
 use crate::transport::OUTPUTS;
 
-/// The process whose turn it is, or one beside it, with what the instance has been lent by now. `session` is a conversation
-/// to go on with.
+/// The process whose turn it is, or one beside it, with what the instance has been lent by now. `session` is a
+/// conversation to go on with.
 ///
 /// The environment is made here from nothing, so that no secret of the runner's own can slip through.
 pub(super) fn of(

@@ -94,8 +94,8 @@ pub fn failure(hook: &str, exit: Exit, late: bool) -> Option<String> {
     Some(format!("the hook `{shown}` {how}; its output is in the run's log"))
 }
 
-/// How a run ends whose agent a hook has kept from beginning. A status by which an agent says that it is done, or wants to be
-/// run again, says neither for a hook.
+/// How a run ends whose agent a hook has kept from beginning. A status by which an agent says that it is done, or wants
+/// to be run again, says neither for a hook.
 pub fn not_begun(hook: Exit) -> Exit {
     Exit { code: hook.code.map(|code| if matches!(code, 0 | RERUN) { 1 } else { code }), ..hook }
 }

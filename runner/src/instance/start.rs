@@ -16,8 +16,8 @@ use crate::endpoint::Endpoint;
 pub(super) struct Begun {
     pub handle: Handle,
     pub endpoint: Endpoint,
-    /// By which it was started. What is changed of it counts for the next run. None of one that an earlier process of the
-    /// runner has started, while this one has no definition.
+    /// By which it was started. What is changed of it counts for the next run. None of one that an earlier process of
+    /// the runner has started, while this one has no definition.
     pub definition: Option<Arc<Definition>>,
 }
 
@@ -46,8 +46,8 @@ pub(super) async fn start(
     }
 }
 
-/// Starts the first process, once the runner has its lease: a start may have lain about for longer than that lasted, and
-/// what it starts may run elsewhere by now. It is given up when it is not wanted any more: an image may take hours.
+/// Starts the first process, once the runner has its lease: a start may have lain about for longer than that lasted,
+/// and what it starts may run elsewhere by now. It is given up when it is not wanted any more: an image may take hours.
 async fn begin(
     shared: &Shared,
     row: &mut Row,

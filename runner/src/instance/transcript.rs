@@ -1,7 +1,7 @@
 //! What an instance's program printed, read again for what it says of the run.
 //!
-//! A client names its conversation once, in its first line perhaps, and says step by step what that costs. So what a log has
-//! said is kept beside it before it is emptied, and reading goes on from there.
+//! A client names its conversation once, in its first line perhaps, and says step by step what that costs. So what a
+//! log has said is kept beside it before it is emptied, and reading goes on from there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -67,8 +67,8 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Reads a log that is about to be emptied; none if it says nothing of its run. What this has read is kept at once, for
-    /// the runner may end before the log is empty.
+    /// Reads a log that is about to be emptied; none if it says nothing of its run. What this has read is kept at once,
+    /// for the runner may end before the log is empty.
     pub(super) fn before_it_is_emptied(
         harness: Harness,
         log: &Path,

@@ -1,8 +1,9 @@
 //! The users and groups that this runner gives to its instances.
 //!
-//! Whatever runs as an instance's user is ended with it, and finds its files open. So two runners of one machine, a demo
-//! beside a node among them, must not give the same users away, and not after the first of them has ended either: its
-//! instances may outlive it. Each has a block of its own, written down for the machine until its data folder is gone.
+//! Whatever runs as an instance's user is ended with it, and finds its files open. So two runners of one machine, a
+//! demo beside a node among them, must not give the same users away, and not after the first of them has ended either:
+//! its instances may outlive it. Each has a block of its own, written down for the machine until its data folder is
+//! gone.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,9 +26,9 @@ const BLOCKS: u32 = (USERS.end - USERS.start) / BLOCK;
 /// Where the machine's runners write down which of them has which block.
 const CLAIMS: &str = "/run/skein-users";
 
-/// The block of the runner with these folders. `known` is a user that it has given away before: it keeps that block if it can.
-/// Otherwise its data folder's name says where the search begins, so that two runners seldom meet even when nothing is
-/// written down, as after the machine was started anew.
+/// The block of the runner with these folders. `known` is a user that it has given away before: it keeps that block if
+/// it can. Otherwise its data folder's name says where the search begins, so that two runners seldom meet even when
+/// nothing is written down, as after the machine was started anew.
 ///
 /// # Errors
 /// When the claims cannot be read or written, or when other runners have every block.

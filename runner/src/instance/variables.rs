@@ -1,5 +1,5 @@
-//! Variables that an agent has set for the commands which it runs in its instance. They live as long as its process runs on:
-//! a wait ends them, as it may end everything else that is in memory alone.
+//! Variables that an agent has set for the commands which it runs in its instance. They live as long as its process
+//! runs on: a wait ends them, as it may end everything else that is in memory alone.
 
 use std::collections::BTreeMap;
 

@@ -81,9 +81,9 @@ impl Instances {
         }
     }
 
-    /// The same with whatever waits, as often as it takes: nobody else would, and whoever has commanded it waits for its word.
-    /// A runner that leaves does not, for its next registration has it commanded again. In a box, for a start ends in this
-    /// once more.
+    /// The same with whatever waits, as often as it takes: nobody else would, and whoever has commanded it waits for
+    /// its word. A runner that leaves does not, for its next registration has it commanded again. In a box, for a start
+    /// ends in this once more.
     pub(super) fn go_on_at_last<'a>(self: &'a Arc<Self>, instance: &'a str) -> BoxFuture<'a, ()> {
         let going = async move {
             loop {

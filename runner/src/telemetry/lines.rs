@@ -1,5 +1,5 @@
-//! Lines of the log on their way to stderr. A node writes one for each call of a tool, and a system call for each of them
-//! costs more than to format it: a thread of their own writes what has gathered.
+//! Lines of the log on their way to stderr. A node writes one for each call of a tool, and a system call for each of
+//! them costs more than to format it: a thread of their own writes what has gathered.
 
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;

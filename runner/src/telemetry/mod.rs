@@ -31,8 +31,8 @@ impl Telemetry {
         let (writer, lines) = lines::to_stderr();
         let log = tracing_subscriber::fmt::layer()
             .with_writer(writer)
-            // A line that cannot be written is lost. By default that is said on stderr, which ends the thread when the disk
-            // behind it is full.
+            // A line that cannot be written is lost. By default that is said on stderr, which ends the thread when the
+            // disk behind it is full.
             .log_internal_errors(false)
             // Colours in a file or a journal hide the words from every search.
             .with_ansi(std::io::stderr().is_terminal())

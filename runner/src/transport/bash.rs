@@ -22,8 +22,8 @@ use super::{OUTPUTS, Ran, Result};
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long the end of the output is waited for once all is read that the command has printed: something in the background
-/// may hold it open for ever.
+/// How long the end of the output is waited for once all is read that the command has printed: something in the
+/// background may hold it open for ever.
 const REST: Duration = Duration::from_millis(200);
 /// What is kept of the end of the output while it grows, bytes.
 const KEPT: usize = 4 * cut::BYTES;
@@ -137,8 +137,8 @@ fn has_more(reader: &PipeReader) -> bool {
     retry_on_intr(|| poll(&mut [PollFd::new(reader, PollFlags::IN)], None)).is_ok()
 }
 
-/// Whether something holds the output open of a command that has ended. What that has left in the pipe is taken in by then,
-/// however late the thread that reads it comes to its turn.
+/// Whether something holds the output open of a command that has ended. What that has left in the pipe is taken in by
+/// then, however late the thread that reads it comes to its turn.
 fn goes_on(pipe: &PipeReader, output: &Mutex<Output>, read: &Receiver<()>) -> bool {
     let output = || output.lock().unwrap_or_else(PoisonError::into_inner);
     let printed = {

@@ -1,6 +1,6 @@
 //! Reads on what a command that has ended left in the background, and what prints still: at a pipe that nobody reads it
-//! would be killed by its next line. That is done by one more process of this program beside it, for the tool's own has to
-//! end with its answer.
+//! would be killed by its next line. That is done by one more process of this program beside it, for the tool's own has
+//! to end with its answer.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Ends what a tool has started and left behind, by one more process of this program beside it. A runner that is not root
-//! cannot do that in a container, of which the processes are another user's; this one is the same user's.
+//! Ends what a tool has started and left behind, by one more process of this program beside it. A runner that is not
+//! root cannot do that in a container, of which the processes are another user's; this one is the same user's.
 
 use std::process::ExitCode;
 

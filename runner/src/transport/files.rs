@@ -54,8 +54,8 @@ pub(super) fn turn(path: &Path) -> io::Result<Turn> {
 }
 
 impl Turn {
-    /// Puts a file with this content in the place of another, which keeps its mode. Whoever reads meanwhile gets the one
-    /// or the other.
+    /// Puts a file with this content in the place of another, which keeps its mode. Whoever reads meanwhile gets the
+    /// one or the other.
     pub(super) fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let path = real(path);
         if fs::metadata(&path).is_ok_and(|before| !before.is_file()) {

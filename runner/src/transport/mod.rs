@@ -3,9 +3,9 @@
 //! `set_env` runs nowhere: the runner keeps what it sets, and hands it to `bash`.
 //!
 //! The runner starts its own program in the instance with the subcommand `transport` ([`Engine::exec`]), which reads
-//! one [`Request`] and writes one [`Outcome`]. One file for each tool; [`cut`] bounds what they say, [`files`] reads and
-//! writes, [`walk`] goes through folders, [`drain`] reads on what a command has left in the background, [`end`] ends it. By
-//! [`part`] coordinators carry whole files, in and out.
+//! one [`Request`] and writes one [`Outcome`]. One file for each tool; [`cut`] bounds what they say, [`files`] reads
+//! and writes, [`walk`] goes through folders, [`drain`] reads on what a command has left in the background, [`end`]
+//! ends it. By [`part`] coordinators carry whole files, in and out.
 //!
 //! [`Engine::exec`]: crate::container::Engine::exec
 
@@ -38,8 +38,8 @@ pub use end::END;
 
 /// The hidden subcommand that runs a tool; every binary that runs a runner has to offer it.
 pub const SUBCOMMAND: &str = "transport";
-/// The variable that says in which folder output is kept that is too long to be shown. It goes with the instance, as the
-/// temporary files of a container do, where it is not set.
+/// The variable that says in which folder output is kept that is too long to be shown. It goes with the instance, as
+/// the temporary files of a container do, where it is not set.
 pub const OUTPUTS: &str = "SKEIN_OUTPUTS";
 /// What is left to a tool, after its time, to say so.
 const MARGIN: Duration = Duration::from_secs(10);

@@ -22,8 +22,8 @@ pub(super) fn below(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     walk.build().flatten().filter(|entry| entry.depth() > 0)
 }
 
-/// The ignore files of the folders above, as far up as the work folder: what lies above that is not the agent's, and the
-/// runner itself keeps work folders out of the repositories around them.
+/// The ignore files of the folders above, as far up as the work folder: what lies above that is not the agent's, and
+/// the runner itself keeps work folders out of the repositories around them.
 fn above(folder: &Path) -> Vec<PathBuf> {
     let (Ok(work), Ok(folder)) = (std::env::current_dir(), folder.canonicalize()) else { return Vec::new() };
     let above = folder.ancestors().skip(1).take_while(|folder| folder.starts_with(&work));

@@ -117,8 +117,8 @@ impl Bed {
     }
 }
 
-/// An instance of the test that asks. Processes are looked for by it, and tests run beside one another, also those of other
-/// runs on the machine.
+/// An instance of the test that asks. Processes are looked for by it, and tests run beside one another, also those of
+/// other runs on the machine.
 pub(crate) fn id(number: u32) -> &'static str {
     let mut hasher = DefaultHasher::new();
     (std::thread::current().name(), std::process::id()).hash(&mut hasher);

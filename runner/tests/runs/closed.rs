@@ -87,8 +87,8 @@ fn with_landlock_an_instance_writes_into_its_own_folders_alone_and_looks_into_no
     }
 }
 
-/// Starts what opens its files to every user, and opens more. Gives those that no other instance may touch all the same, and
-/// one beside them that is nobody's.
+/// Starts what opens its files to every user, and opens more. Gives those that no other instance may touch all the
+/// same, and one beside them that is nobody's.
 async fn left_open(coordinator: &Coordinator, bed: &Bed) -> (Vec<String>, String) {
     let Message::Start(worker) = start(id(2), 1) else { unreachable!() };
     coordinator.say(Message::Start(Start { agent: "careless".into(), ..worker })).await;

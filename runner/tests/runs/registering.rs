@@ -79,7 +79,8 @@ async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks
     bed.leave().await.unwrap();
 }
 
-/// Its agent asks by what it has commanded last: a runner that has the instance knows that, and one that has not says so.
+/// Its agent asks by what it has commanded last: a runner that has the instance knows that, and one that has not says
+/// so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_knows_nothing_of_an_instance_says_so_and_what_it_has_goes_on() {
     let coordinator = Coordinator::open(MCP, LEASE).await;
@@ -107,8 +108,8 @@ async fn a_runner_that_knows_nothing_of_an_instance_says_so_and_what_it_has_goes
     bed.leave().await.unwrap();
 }
 
-/// One coordinator has seen that Redis was replaced, and has forgotten how the instance ended. The other has not, and lets
-/// go of it after the runner has told the first that it has ended.
+/// One coordinator has seen that Redis was replaced, and has forgotten how the instance ended. The other has not, and
+/// lets go of it after the runner has told the first that it has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_let_go_of_while_the_runner_registers_is_reported_to_whoever_may_have_forgotten_it() {
     let (first, second, mut bed) = joined("exit 3").await;
@@ -156,8 +157,8 @@ async fn a_start_of_which_nothing_was_done_when_the_runner_crashed_is_none() {
     bed.leave().await.unwrap();
 }
 
-/// The fleet has given an instance up, and its agent to the same runner again, over the stream of the other coordinator:
-/// that comes before the word that the first is lost.
+/// The fleet has given an instance up, and its agent to the same runner again, over the stream of the other
+/// coordinator: that comes before the word that the first is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_started_anew_while_the_runner_registers_does_not_end_with_what_it_was_before() {
     let (first, second, mut bed) = joined("sleep 1000").await;
@@ -177,7 +178,8 @@ async fn what_is_started_anew_while_the_runner_registers_does_not_end_with_what_
     bed.leave().await.unwrap();
 }
 
-/// Its agent has not heard yet that its runner was lost, and goes on to command it over the stream of another coordinator.
+/// Its agent has not heard yet that its runner was lost, and goes on to command it over the stream of another
+/// coordinator.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_given_away_ends_though_it_was_commanded_since() {
     let (first, second, mut bed) = joined("sleep 1000").await;

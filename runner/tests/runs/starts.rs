@@ -235,8 +235,8 @@ async fn what_had_woken_when_its_runner_crashed_goes_on_though_nothing_of_it_was
     instances.leave().await;
 }
 
-/// Stands in the middle of waking an instance for ever, as a runner that has crashed. Gives the file that is there until the
-/// instance begins.
+/// Stands in the middle of waking an instance for ever, as a runner that has crashed. Gives the file that is there
+/// until the instance begins.
 async fn crash_while_it_wakes(bed: &Bed, mark: &str) -> PathBuf {
     let (engine, stuck) = tired(mark, 1);
     let (former, _, _lock) = instances(bed, mark, engine);

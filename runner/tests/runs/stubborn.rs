@@ -1,5 +1,5 @@
-//! An engine that cannot freeze, thaw or kill at first, as one whose instance waits for the disk, or whose daemon does not
-//! answer.
+//! An engine that cannot freeze, thaw or kill at first, as one whose instance waits for the disk, or whose daemon does
+//! not answer.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! A ledger that cannot be written for a while, as on a disk that is full, and what would be lost of an instance by that.
+//! A ledger that cannot be written for a while, as on a disk that is full, and what would be lost of an instance by
+//! that.
 
 use serde_json::json;
 use skein_runner::instance::ledger::{Report, Row, State, What};

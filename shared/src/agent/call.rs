@@ -27,8 +27,8 @@ pub struct CallRecord {
     /// The instance that serves it, or will.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callee: Option<InstanceId>,
-    /// The callers of whoever serves it on account of this call, oldest first; empty while that is a run of its own, which
-    /// has them itself.
+    /// The callers of whoever serves it on account of this call, oldest first; empty while that is a run of its own,
+    /// which has them itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<(Name, InstanceId)>,
     /// How many of these are on top of each other at most, where some are side by side.

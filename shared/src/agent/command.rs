@@ -182,8 +182,8 @@ pub enum Command {
         runner: String,
         instances: Vec<InstanceId>,
     },
-    /// From the fleet: the runner has one more stream, or its agents have changed. Of these, which are placed on it, it held
-    /// those with a token when it said so, the highest that it had seen of each, and not the others.
+    /// From the fleet: the runner has one more stream, or its agents have changed. Of these, which are placed on it, it
+    /// held those with a token when it said so, the highest that it had seen of each, and not the others.
     RunnerHolds {
         runner: String,
         held: Vec<(InstanceId, Option<Token>)>,

@@ -16,8 +16,8 @@ impl Agent {
         self.queued().filter(move |item| stopped && item.class != Class::Call)
     }
 
-    /// Hand-made instances that neither wait nor serve a call, and when each is forgotten if it makes none either: nobody
-    /// says that one has ended, and each new token is one more.
+    /// Hand-made instances that neither wait nor serve a call, and when each is forgotten if it makes none either:
+    /// nobody says that one has ended, and each new token is one more.
     pub(super) fn silent(&self) -> impl Iterator<Item = (&InstanceId, Timestamp)> {
         let serving: BTreeSet<&InstanceId> =
             self.calls.values().filter_map(|call| call.callee.as_ref()).collect();

@@ -1,4 +1,5 @@
-//! What is known of all calls and runs without going through them: one decision may end ten thousand, and asks for each.
+//! What is known of all calls and runs without going through them: one decision may end ten thousand, and asks for
+//! each.
 
 use std::cmp::Reverse;
 
@@ -49,8 +50,8 @@ impl Index {
         index
     }
 
-    /// Runs that have a slot or bid for their first one. Those that wake bid beside them, and the fleet keeps the scale:
-    /// an agent whose runs wake all the time would else never start what is queued.
+    /// Runs that have a slot or bid for their first one. Those that wake bid beside them, and the fleet keeps the
+    /// scale: an agent whose runs wake all the time would else never start what is queued.
     pub(super) fn active(&self) -> usize {
         self.active
     }

@@ -439,8 +439,8 @@ impl Agent {
         self.instances.values().find(|instance| instance.bid == Some(bid))
     }
 
-    /// An instance as it works now. Its callers are those of its own start and of every call that it serves: for which of
-    /// these it makes a call nobody can tell.
+    /// An instance as it works now. Its callers are those of its own start and of every call that it serves: for which
+    /// of these it makes a call nobody can tell.
     pub(super) fn at_work(&self, instance: &Instance) -> Instance {
         let mut shown = instance.clone();
         for call in self.calls_at(&instance.id) {
@@ -452,7 +452,8 @@ impl Agent {
         shown
     }
 
-    /// How many callers are above an instance: the callers of calls that it serves side by side are not above each other.
+    /// How many callers are above an instance: the callers of calls that it serves side by side are not above each
+    /// other.
     pub(super) fn depth_of(&self, instance: &Instance) -> usize {
         let served = self.calls_at(&instance.id).into_iter().filter_map(|call| self.calls.get(&call));
         served.map(CallRecord::depth).fold(instance.depth(), usize::max)

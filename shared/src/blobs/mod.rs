@@ -1,8 +1,8 @@
 //! Room for blobs: how much the long values of a swarm's calls take together, and how much they may.
 //!
 //! A blob belongs to the agent that names it: its chunks lie with that agent, who keeps it and lets it go. Here it is
-//! only counted, for a quota that many agents share has to be a single decision. Room is reserved before the first chunk
-//! is written; a reservation that nothing came of lapses.
+//! only counted, for a quota that many agents share has to be a single decision. Room is reserved before the first
+//! chunk is written; a reservation that nothing came of lapses.
 
 mod apply;
 mod command;

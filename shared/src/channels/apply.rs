@@ -190,7 +190,7 @@ impl Channels {
         // The general channel has no creation of its own to write its body.
         let body = (posted.channel == GENERAL && posted.number == 1).then(|| channel.body().into());
         changes.put(Channel::key(channel.id), channel, body);
-        changes.archive(message_key(posted.channel, posted.number), &json!({}), Some(posted.body().into()));
+        changes.create_archived(message_key(posted.channel, posted.number), &json!({}), posted.body());
         let author = posted.author.as_ref().map(|author| author.id);
         if let Some(author) = author {
             let own = Spans::from_iter([posted.number]);

@@ -275,7 +275,8 @@ fn batch(channel: &Channel, mark: &Mark, numbers: Vec<u64>) -> Batch {
     }
 }
 
-/// The newest messages that a read asks for and has room for, oldest first. A read of all channels is about unread ones.
+/// The newest messages that a read asks for and has room for, oldest first. A read of all channels is about unread
+/// ones.
 fn numbers(channel: &Channel, mark: &Mark, read: &Read, room: usize) -> Vec<u64> {
     if read.since.is_some_and(|since| channel.last_at <= since) {
         return Vec::new();

@@ -127,8 +127,8 @@ impl Costs {
         self.reports.iter().take(self.reports.len().saturating_sub(COSTS_KEPT)).copied().collect()
     }
 
-    /// Sums of days that are over for too long, or that are more than may be. A day goes with all its sums, so that those
-    /// that are left are whole.
+    /// Sums of days that are over for too long, or that are more than may be. A day goes with all its sums, so that
+    /// those that are left are whole.
     pub(super) fn sums_past_limit(&self) -> Vec<(Day, Uuid)> {
         let Some(((today, _), _)) = self.sums.last_key_value() else { return Vec::new() };
         let many = self.sums.len().saturating_sub(COST_SUMS);

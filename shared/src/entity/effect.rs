@@ -30,8 +30,8 @@ impl Effect {
     }
 }
 
-/// An effect as it is read: the fields of all variants together. Serde reads a tagged enum into values of its own before
-/// it knows the variant, and no [`Json`] can be read from those.
+/// An effect as it is read: the fields of all variants together. Serde reads a tagged enum into values of its own
+/// before it knows the variant, and no [`Json`] can be read from those.
 #[derive(Deserialize)]
 struct Written {
     to: To,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::command::{Command, Reply, Texts};
@@ -50,10 +50,14 @@ impl Entity for Epics {
 
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
-            Event::Created { epic, texts } | Event::Updated { epic, texts } => {
+            Event::Created { epic, texts } => {
+                self.insert((**epic).clone());
+                changes.create(Epic::key(epic.id), epic, body(epic, texts));
+            }
+            Event::Updated { epic, texts } => {
                 self.remove(epic.id);
                 self.insert((**epic).clone());
-                put(epic, texts, changes);
+                changes.put(Epic::key(epic.id), epic, Some(body(epic, texts).into()));
             }
             Event::Deleted { epic } => {
                 self.remove(*epic);
@@ -163,8 +167,8 @@ impl Epic {
     }
 }
 
-fn put(epic: &Epic, texts: &Texts, changes: &mut Changes) {
+fn body(epic: &Epic, texts: &Texts) -> Value {
     let mut body = epic.body();
     extend(&mut body, texts.body());
-    changes.put(Epic::key(epic.id), epic, Some(body.into()));
+    body
 }

@@ -15,8 +15,8 @@ pub struct Activity {
     pub subjects: Vec<Subject>,
     pub act: Act,
     pub report: Report,
-    /// What tells it from all else that happens to the subject, if several events may tell of it: the checks of a commit
-    /// fail as runs, as suites and as workflows.
+    /// What tells it from all else that happens to the subject, if several events may tell of it: the checks of a
+    /// commit fail as runs, as suites and as workflows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What a task shows of it beside its subject: `githubEventType`, `githubUrl`, ….

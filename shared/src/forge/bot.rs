@@ -16,7 +16,8 @@ impl Bot {
             .is_some_and(|name| name.strip_suffix("[bot]").unwrap_or(name).eq_ignore_ascii_case(&self.name))
     }
 
-    /// Whether somebody may ask it for something. What others write no task shows, unless somebody who may hands it over.
+    /// Whether somebody may ask it for something. What others write no task shows, unless somebody who may hands it
+    /// over.
     pub(super) fn obeys(&self, account: Option<&str>) -> bool {
         let is_named = |by: &str| self.allowed_users.iter().any(|user| user.eq_ignore_ascii_case(by));
         self.allowed_users.is_empty() || account.is_some_and(is_named)

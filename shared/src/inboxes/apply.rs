@@ -183,7 +183,7 @@ impl Inboxes {
             body.extend(slack);
             body.extend(mail.iter().flat_map(|ids| ids.fields()));
         }
-        changes.put(Message::key(*id), &message, Some(body.into()));
+        changes.create(Message::key(*id), &message, body);
         self.insert(message);
         self.last = *number;
         changes.put("order/last", number, None);

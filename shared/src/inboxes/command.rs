@@ -14,15 +14,15 @@ use crate::slack::{Note, Said};
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     Deliver(Box<Deliver>),
-    /// A person said something in Slack, and the pool knows nobody who works in that thread. In a thread that an inbox has
-    /// had a message of it is for `lead`, else for `otherwise`, else for nobody. `request` is what was said without whom it
-    /// names, as the agent reads it.
+    /// A person said something in Slack, and the pool knows nobody who works in that thread. In a thread that an inbox
+    /// has had a message of it is for `lead`, else for `otherwise`, else for nobody. `request` is what was said without
+    /// whom it names, as the agent reads it.
     Hear {
         said: Said,
         request: String,
         otherwise: Option<Uuid>,
-        /// Who leads now: whoever had the thread's newest message may have left. Pools of an earlier release do not say it,
-        /// and then it is for whoever had that message.
+        /// Who leads now: whoever had the thread's newest message may have left. Pools of an earlier release do not say
+        /// it, and then it is for whoever had that message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lead: Option<Uuid>,
         /// What the person is told once the message is in an inbox.
@@ -59,8 +59,8 @@ pub enum Command {
         agent: Uuid,
         message: Uuid,
     },
-    /// The agent is about to post something in Slack. Each try has an attempt of its own, and a repeat of the request is
-    /// told that of its first one.
+    /// The agent is about to post something in Slack. Each try has an attempt of its own, and a repeat of the request
+    /// is told that of its first one.
     Post {
         agent: Uuid,
         attempt: String,

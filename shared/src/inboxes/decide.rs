@@ -214,8 +214,8 @@ impl Inboxes {
         Ok(found)
     }
 
-    /// What people wrote was forgotten when its period is over, a notice was read. Messages whose period ended while nobody
-    /// served the inboxes get a full one first.
+    /// What people wrote was forgotten when its period is over, a notice was read. Messages whose period ended while
+    /// nobody served the inboxes get a full one first.
     fn sweep(&self, ctx: &Ctx) -> Decision<Self> {
         let (mut released, mut read, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let is_notice = |message: &Uuid| self.messages.get(message).is_some_and(|message| message.notice);

@@ -27,8 +27,8 @@ pub struct Lockspace {
     by_expiry: BTreeSet<(Timestamp, Key)>,
     edges: BTreeMap<InstanceId, Edge>,
     edges_by_age: BTreeSet<(Timestamp, InstanceId)>,
-    /// Until when the locks of each holder that waits last at least. Nobody stops what runs in the instance before it is
-    /// frozen, and what that takes or renews then must not end in its sleep. One for each instance that waits.
+    /// Until when the locks of each holder that waits last at least. Nobody stops what runs in the instance before it
+    /// is frozen, and what that takes or renews then must not end in its sleep. One for each instance that waits.
     waits: BTreeMap<InstanceId, Timestamp>,
     waits_by_end: BTreeSet<(Timestamp, InstanceId)>,
 }

@@ -108,7 +108,7 @@ impl Memory {
             self.forget(memory, changes);
         }
         let head = Head::of(learning);
-        changes.put(key(memory), &head, Some(learning.body(memory, at).into()));
+        changes.create(key(memory), &head, learning.body(memory, at));
         self.know(memory, head);
     }
 
@@ -124,7 +124,7 @@ impl Memory {
     fn embedded(&mut self, model: &Model, embedding: &Embedding, changes: &mut Changes) {
         let Some(learning) = self.learnings.get_mut(&embedding.memory) else { return };
         let head = Embedded { model: model.id() };
-        learning.embedded = Some(head.model);
+        let is_first = learning.embedded.replace(head.model).is_none();
         let (vector, problem) = match &embedding.meaning {
             Meaning::Vector(vector) => (json!(vector), Value::Null),
             Meaning::None(problem) => (Value::Null, json!(problem)),
@@ -140,7 +140,12 @@ impl Memory {
             "vector": vector,
             "problem": problem,
         });
-        changes.put(Self::vector_key(embedding.memory), &head, Some(body.into()));
+        let document = Self::vector_key(embedding.memory);
+        if is_first {
+            changes.create(document, &head, body);
+        } else {
+            changes.put(document, &head, Some(body.into()));
+        }
     }
 
     fn note(&mut self, file: Uuid, memory: Uuid, replaces: &[Uuid], changes: &mut Changes) {

@@ -39,7 +39,8 @@ impl Vector {
     /// Takes a vector of any length for its direction.
     ///
     /// # Errors
-    /// `invalid_argument` when it has none: no or too many dimensions, a number that is not finite, or nothing but zeros.
+    /// `invalid_argument` when it has none: no or too many dimensions, a number that is not finite, or nothing but
+    /// zeros.
     pub fn of(values: &[f32]) -> Result<Self, Refusal> {
         let wrong = |problem: String| Refusal::new(Code::InvalidArgument, problem);
         if values.is_empty() || values.len() > DIMENSIONS {

@@ -11,11 +11,11 @@ use crate::time::Timestamp;
 /// A new task.
 ///
 /// The pool forgets ended tasks, yet a dependency or a parent may have ended long ago. It therefore keeps no list of
-/// all the dead: it answers [`Reply::NeedFacts`](super::Reply::NeedFacts) with the ids that it does not hold, the service
-/// reads those from the read side (which shows every acknowledged write) and asks again with `facts`. A task that it
-/// held and that ends between the two is asked for in its turn. One that was even made in between is among the newest
-/// ends, which the pool does remember; where these do not reach back to its question, it asks once more. So no end can
-/// be missed, in constant memory.
+/// all the dead: it answers [`Reply::NeedFacts`](super::Reply::NeedFacts) with the ids that it does not hold, the
+/// service reads those from the read side (which shows every acknowledged write) and asks again with `facts`. A task
+/// that it held and that ends between the two is asked for in its turn. One that was even made in between is among the
+/// newest ends, which the pool does remember; where these do not reach back to its question, it asks once more. So no
+/// end can be missed, in constant memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Create {
     pub by: Option<Uuid>,

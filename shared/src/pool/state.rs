@@ -148,8 +148,8 @@ pub struct Task {
     /// How often it lost its agent.
     #[serde(rename = "g", default, skip_serializing_if = "is_default")]
     pub generation: u32,
-    /// End of the lease, the offer or the reservation, whichever the status has. An offer that waits for other tasks has
-    /// its end once it can be accepted.
+    /// End of the lease, the offer or the reservation, whichever the status has. An offer that waits for other tasks
+    /// has its end once it can be accepted.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     #[serde(rename = "b")]

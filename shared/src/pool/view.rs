@@ -1,5 +1,5 @@
-//! Tasks and members as answers show them. Answers are kept for their repeats and pass from node to node, so what a task
-//! does not have is left out.
+//! Tasks and members as answers show them. Answers are kept for their repeats and pass from node to node, so what a
+//! task does not have is left out.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -50,9 +50,9 @@ impl Entity for Profiles {
             "contentLength": version.text.chars().count(),
             "createdAt": version.at.iso(),
         });
-        changes.archive(format!("version/{}", version.id), &json!({}), Some(body.into()));
+        changes.create_archived(format!("version/{}", version.id), &json!({}), body);
         let text = json!({ "content": version.text });
-        changes.archive(format!("text/{}", version.id), &json!({}), Some(text.into()));
+        changes.create_archived(format!("text/{}", version.id), &json!({}), text);
         changes.put(format!("latest/{}", version.agent), self.follow(version), None);
     }
 

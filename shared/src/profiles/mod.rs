@@ -1,8 +1,8 @@
 //! What the texts of profiles were before (spec: Agent Swarm 2.6).
 //!
-//! The pool keeps the texts as they are and tells this entity of each change. A swarm has one for all its members; a head
-//! knows of each text's latest version alone. What a version says stands in a document of its own, so that a history
-//! is read without its texts.
+//! The pool keeps the texts as they are and tells this entity of each change. A swarm has one for all its members; a
+//! head knows of each text's latest version alone. What a version says stands in a document of its own, so that a
+//! history is read without its texts.
 
 mod apply;
 mod command;

@@ -64,7 +64,7 @@ impl Entity for Questions {
             Event::Asked { question, ask, at, expires } => {
                 let (task, choices) = (ask.waiting(), ask.choices.clone());
                 let open = Open { agent: ask.agent, task, choices, expires: *expires };
-                changes.put(key(*question), &open, Some(ask.body(*question, *at, *expires).into()));
+                changes.create(key(*question), &open, ask.body(*question, *at, *expires));
                 self.insert_open(*question, open);
             }
             Event::Answered { question, by, agent, answer, at } => {

@@ -56,8 +56,8 @@ impl Schedules {
         self.add(new, ctx.wall)
     }
 
-    /// The agent starts no run now: somebody has disabled it, or paused the swarm. Its times stay as they are, for whoever
-    /// enables it again expects the next of them.
+    /// The agent starts no run now: somebody has disabled it, or paused the swarm. Its times stay as they are, for
+    /// whoever enables it again expects the next of them.
     pub(super) fn run_refused(&self, agent: &Name, message: &str, ctx: &Ctx) -> Decision<Self> {
         let Some(schedule) = self.schedule_of(agent) else { return Decision::reply(Reply::Done) };
         let event = Event::Failed {

@@ -61,7 +61,12 @@ impl Entity for Schedules {
 
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
-            Event::Created { schedule } | Event::Updated { schedule } => {
+            Event::Created { schedule } => {
+                self.insert((**schedule).clone());
+                changes.create(Schedule::key(schedule.id), schedule, schedule.body());
+                self.look_at_once(changes);
+            }
+            Event::Updated { schedule } => {
                 self.insert((**schedule).clone());
                 self.put(schedule.id, changes);
                 self.look_at_once(changes);

@@ -64,8 +64,8 @@ pub(super) fn interval(given: Option<u64>) -> Result<(), Refusal> {
     Err(Refusal::new(Code::InvalidArgument, problem))
 }
 
-/// A text that somebody gives for the tasks: the pool refuses a blank one. Stored ones may be blank: they were taken before
-/// that was looked at.
+/// A text that somebody gives for the tasks: the pool refuses a blank one. Stored ones may be blank: they were taken
+/// before that was looked at.
 pub(super) fn template(given: Option<&str>) -> Result<(), Refusal> {
     if given.is_none_or(|given| !given.trim().is_empty()) {
         return Ok(());

@@ -25,8 +25,8 @@ const SCHEDULES: usize = 100_000;
 const TEXTS: usize = 64 << 20;
 /// Most schedules that a list shows.
 const LISTED: usize = 1000;
-/// Most schedules that one tick fires, plans anew or forgets. The others follow with the next, so that nobody waits for all
-/// of them.
+/// Most schedules that one tick fires, plans anew or forgets. The others follow with the next, so that nobody waits for
+/// all of them.
 const AT_ONCE: usize = 256;
 /// Longest error message that is kept, characters.
 pub(super) const ERROR: usize = 500;
@@ -111,8 +111,8 @@ impl Schedules {
         Ok(after(gone, added))
     }
 
-    /// What gives way to a new schedule, or to a longer text of a known one: of those that ran and are done the oldest, as
-    /// many as it takes.
+    /// What gives way to a new schedule, or to a longer text of a known one: of those that ran and are done the oldest,
+    /// as many as it takes.
     fn make_room(&self, schedule: &Schedule) -> Result<Vec<Event>, Refusal> {
         let known = self.schedules.get(&schedule.id);
         let (before, after) = (known.map_or(0, Schedule::bytes), schedule.bytes());
@@ -225,8 +225,8 @@ impl Schedules {
         Decision::reply(Reply::List { schedules, left_out: found.count() })
     }
 
-    /// A refusal may arrive after the schedule is gone; then nothing is left to do. That of a run by hand leaves the usual
-    /// times as they are.
+    /// A refusal may arrive after the schedule is gone; then nothing is left to do. That of a run by hand leaves the
+    /// usual times as they are.
     fn run_failed(&self, schedule: Uuid, message: &str, by_hand: bool, ctx: &Ctx) -> Decision<Self> {
         let Some(schedule) = self.schedules.get(&schedule) else { return Decision::reply(Reply::Done) };
         let (enabled, next) = match by_hand {
@@ -311,14 +311,14 @@ fn after_refusal(schedule: &Schedule, wall: Timestamp) -> (bool, Option<Timestam
     (enabled, again.filter(|_| enabled))
 }
 
-/// What a tick writes of a schedule that it fires or plans anew: its text stands in the head and in the body of its document,
-/// and in the task that is asked for or in the event.
+/// What a tick writes of a schedule that it fires or plans anew: its text stands in the head and in the body of its
+/// document, and in the task that is asked for or in the event.
 fn written(schedule: &Schedule) -> usize {
     3 * json::length(schedule)
 }
 
-/// The schedule as it goes on from now. No occurrence comes twice: those that have fired are passed by, and what fires from
-/// now on stands apart from them.
+/// The schedule as it goes on from now. No occurrence comes twice: those that have fired are passed by, and what fires
+/// from now on stands apart from them.
 fn planned_anew(schedule: &Schedule, wall: Timestamp) -> Option<Event> {
     let next_run = schedule.occurrence(wall).ok()?;
     let schedule = Box::new(Schedule { next_run, updated: wall, leapt: true, ..schedule.clone() });

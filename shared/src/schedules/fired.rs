@@ -1,8 +1,8 @@
 //! Which of its times a schedule has fired for.
 //!
-//! They rise with the wall clock, so mostly the latest of them says it of all. Where one was missed it cannot be told whether
-//! nobody served the schedules or the clock is ahead. So what fires from there on stands apart: should the clock be set back,
-//! the times between have not fired.
+//! They rise with the wall clock, so mostly the latest of them says it of all. Where one was missed it cannot be told
+//! whether nobody served the schedules or the clock is ahead. So what fires from there on stands apart: should the
+//! clock be set back, the times between have not fired.
 
 use serde::{Deserialize, Serialize};
 

@@ -43,8 +43,8 @@ pub(super) fn decide(
 }
 
 impl Services {
-    /// An agent's service is made anew or changed: what tells others of it stays where nothing is said, what it is started
-    /// by does not (spec: Agent Swarm 2.7).
+    /// An agent's service is made anew or changed: what tells others of it stays where nothing is said, what it is
+    /// started by does not (spec: Agent Swarm 2.7).
     fn register(&self, register: &Register, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         check(register)?;
         let known = self.of_agent.get(&register.agent).and_then(|id| self.services.get(id));
@@ -113,8 +113,8 @@ impl Services {
         Ok(Decision::new(Reply::Service(after.view()), vec![event]))
     }
 
-    /// A service that the caller keeps, or any for the `lead`: of its own ones the name, or the label in the metadata, is
-    /// enough.
+    /// A service that the caller keeps, or any for the `lead`: of its own ones the name, or the label in the metadata,
+    /// is enough.
     fn own(&self, by: Uuid, lead: bool, which: &Which) -> Result<&Service, Refusal> {
         let found = match which {
             Which::Id(id) => self.services.get(id),

@@ -1,7 +1,7 @@
 //! Settings: values that a swarm keeps for all of it, for an agent or for a repository (spec: Agent Swarm 2.3).
 //!
-//! A swarm has one entity for all of them. What is secret comes here sealed and leaves it sealed: neither the entity nor
-//! what is written of it ever has the plain text, which only the coordinators' keys bring back.
+//! A swarm has one entity for all of them. What is secret comes here sealed and leaves it sealed: neither the entity
+//! nor what is written of it ever has the plain text, which only the coordinators' keys bring back.
 
 mod apply;
 mod command;

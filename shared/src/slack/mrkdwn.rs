@@ -111,8 +111,8 @@ fn kept(rest: &str, text: &mut String) -> Option<usize> {
     Some(end + 2)
 }
 
-/// Bold, struck out and italic. As in Markdown, what opens is followed by a word and what closes comes behind one, and an
-/// underscore inside a word is a letter of it.
+/// Bold, struck out and italic. As in Markdown, what opens is followed by a word and what closes comes behind one, and
+/// an underscore inside a word is a letter of it.
 fn pair(rest: &str, before: Option<char>, text: &mut String) -> Option<usize> {
     for (mark, slack) in PAIRS {
         let Some(inside) = rest.strip_prefix(mark) else { continue };

@@ -120,8 +120,7 @@ impl Triggers {
             "heard": outcome.heard,
             "incoming": incoming,
         });
-        changes.put(document(incoming.receipt), &receipt, Some(body.into()));
-        self.insert_receipt(incoming.receipt, receipt);
+        self.put_receipt(incoming.receipt, receipt, body, changes);
     }
 
     fn hand_event_on(
@@ -166,8 +165,17 @@ impl Triggers {
             "problem": rejected.problem,
             "body": rejected.body,
         });
-        changes.put(document(rejected.receipt), &receipt, Some(body.into()));
-        self.insert_receipt(rejected.receipt, receipt);
+        self.put_receipt(rejected.receipt, receipt, body, changes);
+    }
+
+    /// A receipt with all that it says of what came.
+    fn put_receipt(&mut self, id: Uuid, receipt: Receipt, body: Value, changes: &mut Changes) {
+        if self.receipts.contains_key(&id) {
+            changes.put(document(id), &receipt, Some(body.into()));
+        } else {
+            changes.create(document(id), &receipt, body);
+        }
+        self.insert_receipt(id, receipt);
     }
 
     /// The agent refused the run, or takes it after all.

@@ -77,8 +77,8 @@ pub enum Command {
     },
     /// Asks what was said last.
     AskPause,
-    /// The receipts since a moment, the oldest first, so many at most: from the one behind `after` on, which was the last
-    /// of the page before.
+    /// The receipts since a moment, the oldest first, so many at most: from the one behind `after` on, which was the
+    /// last of the page before.
     ReceivedSince {
         at: Timestamp,
         limit: usize,

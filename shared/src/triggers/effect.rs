@@ -35,8 +35,8 @@ fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
     Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
 }
 
-/// What the swarm hears of an event that none of its agents has asked for. Letters go to its mail, which knows whose inbox
-/// and whose thread it is; all else goes to the pool, which knows who works on what.
+/// What the swarm hears of an event that none of its agents has asked for. Letters go to its mail, which knows whose
+/// inbox and whose thread it is; all else goes to the pool, which knows who works on what.
 pub(super) fn to_swarm(swarm: &Name, incoming: &Incoming) -> Option<Effect> {
     if let Some(letter) = &incoming.letter {
         let command = mail::Command::Receive(letter.clone());

@@ -234,8 +234,8 @@ impl Key {
     }
 }
 
-/// Slack names a channel for a reaction or a pin too: that of what it was given to. A filter of channels matches none of
-/// these (spec: Action Llama 8.3).
+/// Slack names a channel for a reaction or a pin too: that of what it was given to. A filter of channels matches none
+/// of these (spec: Action Llama 8.3).
 fn is_said_in_its_channel(event: &Envelope) -> bool {
     event.text("source") != Some("slack") || event.text("comment").is_some()
 }

@@ -1,5 +1,5 @@
-//! B10: the next task is claimed by priority and tag, among a million and among a thousand; and one is sent past the guard
-//! against duplicates, with as many old ones there.
+//! B10: the next task is claimed by priority and tag, among a million and among a thousand; and one is sent past the
+//! guard against duplicates, with as many old ones there.
 
 use std::time::{Duration, Instant};
 

@@ -89,8 +89,8 @@ impl Timetable {
         self.start + Duration::from_secs_f64(place as f64 / self.rate)
     }
 
-    /// Tells the clients of their places in turn, each when it is due. A thread does that, for the timers of the runtime
-    /// are a millisecond coarse, and that would be counted as the product's.
+    /// Tells the clients of their places in turn, each when it is due. A thread does that, for the timers of the
+    /// runtime are a millisecond coarse, and that would be counted as the product's.
     pub(crate) fn wake(self, clients: usize) -> Vec<UnboundedReceiver<u64>> {
         let (clients, receivers): (Vec<_>, Vec<_>) = (0..clients).map(|_| unbounded_channel()).unzip();
         std::thread::spawn(move || {

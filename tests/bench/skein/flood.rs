@@ -1,7 +1,7 @@
 //! A swarm that creates tasks as fast as it can, beside whatever else a node has to do.
 //!
-//! Its agents stand for other machines: they have a thread of their own, which gets what processor time the node and those
-//! who are measured leave.
+//! Its agents stand for other machines: they have a thread of their own, which gets what processor time the node and
+//! those who are measured leave.
 
 use std::process::Command;
 use std::sync::Arc;

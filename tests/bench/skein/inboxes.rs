@@ -15,8 +15,8 @@ use crate::probes::sqlite::PAYLOAD;
 /// Inboxes that take turns.
 pub(crate) const INBOXES: usize = 1000;
 
-/// Puts a message into the next inbox, fetches the oldest one of it with its text, and answers it: three durable steps and a
-/// read.
+/// Puts a message into the next inbox, fetches the oldest one of it with its text, and answers it: three durable steps
+/// and a read.
 pub(crate) fn pass(agent: Agent) -> BoxFuture<'static, Result<()>> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let owner = Uuid::from_u128(1 + (NEXT.fetch_add(1, Ordering::Relaxed) % INBOXES) as u128);

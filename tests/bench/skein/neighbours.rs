@@ -1,5 +1,5 @@
-//! Two nodes of a cluster in this process, of which one forwards to the other over loopback; and the same service without
-//! Skein.
+//! Two nodes of a cluster in this process, of which one forwards to the other over loopback; and the same service
+//! without Skein.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

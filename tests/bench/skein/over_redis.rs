@@ -185,8 +185,8 @@ impl Contender for Scripts {
 }
 
 impl Scripts {
-    /// Takes down what Skein commits under a load, to go on with that. The server stays what it is, as Skein's does: its
-    /// log is as long, and is written anew as often.
+    /// Takes down what Skein commits under a load, to go on with that. The server stays what it is, as Skein's does:
+    /// its log is as long, and is written anew as often.
     async fn record(&mut self, in_flight: usize, pace: Pace) -> Result<()> {
         let place = Place::open(self.fsync).await?;
         let store = Arc::<Redis>::clone(&place.store);
@@ -231,9 +231,10 @@ impl Scripts {
         Ok(Work { operations, elapsed, latency: Some(self.latency(&commits)) })
     }
 
-    /// What Skein commits at this pace, at this pace: the first step of some operations when they are due, and each further
-    /// one as soon as the one before it is committed. More are under way at a time than a host has, up to as many operations
-    /// as there are clients: batches are as they were taken down, and a host that is late would make larger ones.
+    /// What Skein commits at this pace, at this pace: the first step of some operations when they are due, and each
+    /// further one as soon as the one before it is committed. More are under way at a time than a host has, up to as
+    /// many operations as there are clients: batches are as they were taken down, and a host that is late would make
+    /// larger ones.
     async fn work_when_due(&mut self, plan: &Plan, rate: f64) -> Result<Work> {
         self.record(plan.in_flight, plan.pace).await?;
         let together = self.share() * self.steps as f64;

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use skein_coordinator::store::{
-    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
-    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, LivePage, Loaded, OutboxEntry, OutboxPlace,
+    Receipt, Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
-use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
@@ -39,12 +38,7 @@ impl Store for Recorder {
         self.store.load(key).await
     }
 
-    async fn live(
-        &self,
-        key: &EntityKey,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<LiveDocument>, StoreError> {
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Result<LivePage, StoreError> {
         self.store.live(key, after, limit).await
     }
 

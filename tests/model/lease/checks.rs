@@ -102,6 +102,7 @@ const LASTING: Scope = Scope {
     crashes: 0,
     failovers: 0,
     offsets: &[],
+    steps: 0,
     hidden: false,
     releases: true,
     tokens_rise: true,
@@ -120,6 +121,9 @@ const FAILOVER: Scope =
 
 /// The promoted server's clock is behind by as long as the failover took, so that an epoch may come again.
 const BEHIND: Scope = Scope { offsets: &[-1], tokens_rise: false, ..FAILOVER };
+
+/// The clock of the store is set, forward or back.
+const SET: Scope = Scope { faults: 1, offsets: &[-1, 2], steps: 1, releases: false, ..LASTING };
 
 /// Owners learn of the failover late, and what they had sent before arrives after it.
 const HIDDEN: Scope = Scope { faults: 0, grants: 2, hidden: true, tokens_rise: false, ..FAILOVER };
@@ -163,6 +167,11 @@ fn the_protocol_holds_over_a_lossy_failover() {
 #[test]
 fn the_nonce_holds_when_the_promoted_clock_is_behind() {
     holds(BEHIND);
+}
+
+#[test]
+fn the_protocol_holds_whichever_way_the_clock_of_the_store_is_set() {
+    holds(SET);
 }
 
 #[test]
@@ -225,6 +234,11 @@ fn without_a_margin_a_slow_clock_reads_what_is_old() {
 #[test]
 fn a_lease_that_counts_from_its_answer_reads_what_is_old() {
     fails(Variant::CountFromAnswer, LASTING, READS);
+}
+
+#[test]
+fn a_lease_that_ends_by_a_clock_that_is_set_reads_what_is_old() {
+    fails(Variant::EndByTheClockOfTheStore, SET, READS);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //!
 //! Checked are: acquire, renew, release, commit (fence, batch id, place), answers that are lost and batches that
 //! are sent again, copies that arrive late, crashes and restarts, pauses of any length (a coordinator that takes no
-//! step while the clock goes on), slow clocks, and failovers to a replica that lacks the last writes, noticed at
-//! once or late. A restart of the server that loses the end of its log is the same thing to the coordinators.
+//! step while the clock goes on), slow clocks, a clock of the store that is set, and failovers to a replica that lacks
+//! the last writes, noticed at once or late. A restart of the server that loses the end of its log is the same thing to
+//! the coordinators.
 //!
 //! What the checker taught, beyond the protocol as it was first written:
 //!
@@ -20,11 +21,14 @@
 //! - **An owner must see a failover before it sends.** If something between hides it, an old lease that the failover
 //!   brought back goes on under its lower epoch after a higher one was handed out: nothing is overwritten, but
 //!   fencing tokens fall ([`Scope::hidden`]). Bind requests to their connection, read the run id on each new one.
+//! - **A lease ends by the clock of who has watched it.** By that of the store, one that is set forward gives the shard
+//!   away while its owner still reads ([`Variant::EndByTheClockOfTheStore`]).
 //! - Renewing a lease that is over is safe as long as the fence is compared: who still has it was not superseded.
 //!
 //! What is left out: two live primaries at once. There the fence holds on each side for itself, and only
-//! `min-replicas-to-write` bounds what the lost side acknowledges; the nemesis has that case. And in all failovers, a read by the old owner
-//! within the rest of its lease may miss what the new one committed, if the clock of the promoted server is ahead.
+//! `min-replicas-to-write` bounds what the lost side acknowledges; the nemesis has that case. And in all failovers, a
+//! read by the old owner within the rest of its lease may miss what the new one committed, if its last renewal was
+//! lost.
 
 mod checks;
 mod owner;
@@ -34,7 +38,7 @@ use std::collections::BTreeSet;
 
 use owner::{LeaseAnswer, Owner, SENDS, Told};
 use stateright::{Model, Property};
-use store::{Answer, Batch, Data, Fence, Process, Store};
+use store::{Answer, Batch, Data, Fence, Moment, Process, Store};
 
 /// The protocol, and what becomes of it when one rule is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ enum Variant {
     IgnoreRunChange,
     /// A released lease keeps its nonce.
     ReleaseKeepsNonce,
+    /// A lease ends by the clock of the store, and not by that of who has watched it.
+    EndByTheClockOfTheStore,
 }
 
 /// How much may happen.
@@ -78,8 +84,10 @@ struct Scope {
     faults: u8,
     crashes: u8,
     failovers: u8,
-    /// How far the clock of the promoted server may be off. While a failover lasts a tick goes by.
+    /// How far the clock of the promoted server may be off, or one that is set. While a failover lasts a tick goes by.
     offsets: &'static [i8],
+    /// How often the clock of the store may be set.
+    steps: u8,
     /// Requests outlive a failover, and owners may learn of it late: a proxy stands between.
     hidden: bool,
     releases: bool,
@@ -123,6 +131,7 @@ struct Seen {
     lost: u8,
     faults: u8,
     crashes: u8,
+    steps: u8,
 }
 
 impl Seen {
@@ -155,6 +164,7 @@ enum Action {
     Crash(usize),
     Replicate,
     FailOver(i8),
+    SetClock(i8),
     Notice(usize),
 }
 
@@ -240,18 +250,18 @@ impl Protocol {
     }
 
     fn ask(&self, state: &mut State, node: usize) {
-        let (now, clock) = (state.now, self.clock(state));
+        let at = Moment { now: state.now, clock: self.clock(state) };
         let owner = &mut state.owners[node];
         let data = &mut state.store.primary;
         let grant = state.seen.grants;
         if let Some(held) = &owner.lease {
-            let renewed = data.renew(clock, held.fence, self.variant);
+            let renewed = data.renew(at, held.fence, self.variant);
             let fence = renewed.then_some(held.fence);
-            owner.answer = Some(LeaseAnswer { fence, grant: held.grant, sent: now });
+            owner.answer = Some(LeaseAnswer { fence, grant: held.grant, sent: at.now });
             return;
         }
-        let Some(fence) = data.acquire(clock, owner.process, grant, self.variant) else { return };
-        owner.answer = Some(LeaseAnswer { fence: Some(fence), grant, sent: now });
+        let Some(fence) = data.acquire(at, owner.process, grant, self.variant) else { return };
+        owner.answer = Some(LeaseAnswer { fence: Some(fence), grant, sent: at.now });
         state.seen.grants += 1;
         if self.scope.tokens_rise && fence.epoch <= state.seen.highest {
             state.harm = Some(Harm::TokensFell);
@@ -362,6 +372,10 @@ impl Protocol {
             }
             Action::Replicate => state.store.replica = state.store.primary.clone(),
             Action::FailOver(offset) => self.fail_over(state, offset),
+            Action::SetClock(offset) => {
+                state.store.offset = offset;
+                state.seen.steps += 1;
+            }
             Action::Notice(node) => state.owners[node].notice(run, self.variant),
         }
     }
@@ -412,6 +426,10 @@ impl Model for Protocol {
             if state.store.run < self.scope.failovers {
                 actions.extend(self.scope.offsets.iter().map(|offset| Action::FailOver(*offset)));
             }
+        }
+        if state.seen.steps < self.scope.steps {
+            let others = self.scope.offsets.iter().filter(|offset| **offset != state.store.offset);
+            actions.extend(others.map(|offset| Action::SetClock(*offset)));
         }
         if state.store.run < self.scope.failovers && state.store.replica != state.store.primary {
             actions.push(Action::Replicate);

@@ -5,6 +5,13 @@ use super::Variant;
 /// Time to live of a lease, in ticks of the store's clock.
 pub(super) const TTL: u8 = 2;
 
+/// A moment, as it is and by the clock of the store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) now: u8,
+    pub(super) clock: i8,
+}
+
 /// One run of a coordinator's process. A new one is never taken for the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Process {
@@ -24,10 +31,22 @@ pub(super) struct Fence {
 pub(super) struct Lease {
     pub(super) fence: Fence,
     pub(super) owner: Process,
+    /// When it was taken or renewed. Others see it no earlier, and measure from then by clocks of their own.
+    pub(super) since: u8,
+    /// Its end by the clock of the store.
     pub(super) until: i8,
     pub(super) free: bool,
     /// Which grant it stems from. The protocol does not see it: it is what the nonce stands for.
     pub(super) grant: u8,
+}
+
+impl Lease {
+    fn is_over(&self, at: Moment, variant: Variant) -> bool {
+        if variant == Variant::EndByTheClockOfTheStore {
+            return self.until <= at.clock;
+        }
+        at.now >= self.since + TTL
+    }
 }
 
 /// A batch on its way or in the log.
@@ -86,27 +105,33 @@ impl Data {
     }
 
     /// Grants the lease if it is free, over, or the same process asks again.
-    pub(super) fn acquire(&mut self, now: i8, owner: Process, grant: u8, variant: Variant) -> Option<Fence> {
-        let open = |lease: &Lease| lease.owner == owner || lease.free || lease.until <= now;
+    pub(super) fn acquire(
+        &mut self,
+        at: Moment,
+        owner: Process,
+        grant: u8,
+        variant: Variant,
+    ) -> Option<Fence> {
+        let open = |lease: &Lease| lease.owner == owner || lease.free || lease.is_over(at, variant);
         if self.lease.as_ref().is_some_and(|lease| !open(lease)) {
             return None;
         }
         let last = self.lease.as_ref().map_or(0, |lease| lease.fence.epoch);
         // The hybrid clock: it rises past a record that was rolled back, as long as the clock went on.
-        let epoch = (last + 1).max(u8::try_from(now).unwrap());
+        let epoch = (last + 1).max(u8::try_from(at.clock).unwrap());
         let nonce = if variant == Variant::EpochAlone { 0 } else { grant };
         let fence = Fence { epoch, nonce: Some(nonce) };
-        let until = now + i8::try_from(TTL).unwrap();
-        self.lease = Some(Lease { fence, owner, until, free: false, grant });
+        let until = at.clock + i8::try_from(TTL).unwrap();
+        self.lease = Some(Lease { fence, owner, since: at.now, until, free: false, grant });
         Some(fence)
     }
 
     /// Prolongs the lease. One that is over but that nobody took may be renewed: nothing was committed since.
-    pub(super) fn renew(&mut self, now: i8, fence: Fence, variant: Variant) -> bool {
+    pub(super) fn renew(&mut self, at: Moment, fence: Fence, variant: Variant) -> bool {
         let Some(lease) = &mut self.lease else { return false };
         let renewed = lease.fence == fence && !lease.free;
         if renewed {
-            lease.until = now + i8::try_from(TTL).unwrap();
+            (lease.since, lease.until) = (at.now, at.clock + i8::try_from(TTL).unwrap());
         }
         renewed || variant == Variant::RenewUnfenced
     }

@@ -49,8 +49,8 @@ struct State {
     ended: Option<Option<String>>,
 }
 
-/// Compares the three. What was made, heard or begun at a time that is lost counts for nothing: it may be so, or have been
-/// undone.
+/// Compares the three. What was made, heard or begun at a time that is lost counts for nothing: it may be so, or have
+/// been undone.
 pub fn check(made: &[Made], log: &[Logged], runs: &[Run], lost: &Lost) -> Vec<String> {
     let is_lost = |at: &Moment| (lost.start..=lost.end).contains(at);
     let mut broken = Vec::new();

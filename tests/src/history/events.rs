@@ -43,8 +43,8 @@ pub struct Ended {
 
 /// Compares what was sent with what each of the agents, all of which want all events, did with it.
 ///
-/// What was taken in at a time that is lost may be gone, and what was used then may be used once more: the runners did what
-/// the store has forgotten.
+/// What was taken in at a time that is lost may be gone, and what was used then may be used once more: the runners did
+/// what the store has forgotten.
 pub fn check(sent: &[Sent], agents: &[&str], used: &[Used], ended: &[Ended], lost: &Lost) -> Vec<String> {
     let is_certain =
         |sent: &Sent| sent.accepted && !(sent.time.start <= lost.end && sent.time.end >= lost.start);

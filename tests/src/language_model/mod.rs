@@ -1,4 +1,5 @@
-//! A model that says what a script tells it to, behind the interfaces of real ones: what coding agents talk to in tests.
+//! A model that says what a script tells it to, behind the interfaces of real ones: what coding agents talk to in
+//! tests.
 //!
 //! It keeps nothing between requests: a script decides from the conversation that the client sends each time, so that a
 //! request that is repeated gets the same answer.

@@ -99,8 +99,8 @@ fn locks(world: &World) -> Vec<String> {
 /// perhaps), or its time is over by the fastest clock.
 ///
 /// A release names no token. So one that was never answered can still be on its way when its sender takes the lock
-/// again, and ends that one, in the same commit perhaps: such a grant promises nothing, nor does one that an earlier try for
-/// it cut short.
+/// again, and ends that one, in the same commit perhaps: such a grant promises nothing, nor does one that an earlier
+/// try for it cut short.
 fn exclusion(world: &World, grants: &[Grant]) -> Vec<String> {
     let ends = |grant: &Grant, operation: &Operation| {
         operation.client == grant.client

@@ -39,10 +39,12 @@ pub enum Broken {
     FormerLivesAreDelivered,
     /// Schedules go by the time that has passed for their node, and not by the wall.
     SchedulesHaveNoWall,
+    /// Leases end by the clock of the store.
+    LeasesEndByTheClockOfTheStore,
 }
 
 impl Broken {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NoFenceInTheCommit,
         Self::NoVersionInTheCommit,
         Self::AcquireResetsEpoch,
@@ -59,6 +61,7 @@ impl Broken {
         Self::EpochsSeenAreForgotten,
         Self::FormerLivesAreDelivered,
         Self::SchedulesHaveNoWall,
+        Self::LeasesEndByTheClockOfTheStore,
     ];
 }
 
@@ -83,6 +86,8 @@ pub struct Faults {
     pub container_death: u64,
     /// All machines stand still for a while, and their walls go on.
     pub sleep: u64,
+    /// The clock of the store is set.
+    pub step: u64,
     /// Of tasks that a worker has: one in so many is lost with it, and noticed by the end of its lease.
     pub worker_death: u32,
     /// How far clocks may be off, milliseconds, and how much faster or slower they may run, parts in a thousand.
@@ -145,6 +150,10 @@ impl Config {
         faults.rate = if rng.bool() { rng.i64(0..60) } else { 0 };
         let mut naps = stream(seed, "naps");
         faults.sleep = if naps.u32(0..4) == 3 { naps.u64(5_000..20_000) } else { 0 };
+        // What a failover has dropped may have had higher epochs than a clock that was set back gives.
+        let mut steps = stream(seed, "steps");
+        let is_set = steps.u32(0..4) == 3 && faults.fail_over == 0;
+        faults.step = if is_set { steps.u64(5_000..20_000) } else { 0 };
         let lease = Duration::from_millis(rng.u64(2_000..6_000));
         Self {
             seed,
@@ -173,6 +182,13 @@ impl Config {
     pub fn with_clocks_apart(self) -> Self {
         let often = Faults { fail_over: 8_000, ..self.faults };
         Self { clocks_apart: true, faults: often, ..self }
+    }
+
+    /// The same among several nodes whose store lasts, and has a clock that is set again and again.
+    #[must_use]
+    pub fn with_a_clock_that_is_set(self) -> Self {
+        let often = Faults { step: 2_000, fail_over: 0, ..self.faults };
+        Self { nodes: self.nodes.max(2), faults: often, ..self }
     }
 }
 

@@ -13,8 +13,8 @@ use super::clients::{Next, ask, ask_again};
 use super::history::{Call, Outcome};
 use super::ringer::events;
 
-/// The runs of one runner that wait, or would like to. The runner lets them stand still and go on, and a client asks for
-/// them, one after the other.
+/// The runs of one runner that wait, or would like to. The runner lets them stand still and go on, and a client asks
+/// for them, one after the other.
 #[derive(Clone, Default)]
 pub struct Guests(Rc<RefCell<Held>>);
 

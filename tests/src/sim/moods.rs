@@ -20,8 +20,8 @@ pub struct Moods {
 }
 
 impl Moods {
-    /// A change: now and then while things go wrong, and back to what is usual after that. An answer to what has changed
-    /// nothing is not kept, so that a late copy of the question would be a change: each pause is one.
+    /// A change: now and then while things go wrong, and back to what is usual after that. An answer to what has
+    /// changed nothing is not kept, so that a late copy of the question would be a change: each pause is one.
     pub fn change(&mut self, agent: &EntityKey, phase: Phase, rng: &mut Rng) -> Option<Next> {
         match phase {
             Phase::Calm if self.paused => Some(self.pause(agent)),

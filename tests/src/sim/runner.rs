@@ -244,8 +244,8 @@ impl Runner {
         self.reports.push_back((instance.to_owned(), held.token, end.clone()));
     }
 
-    /// A container has done its work: it ends, or waits for an event first. Whoever stands still does so later, in so many
-    /// microseconds.
+    /// A container has done its work: it ends, or waits for an event first. Whoever stands still does so later, in so
+    /// many microseconds.
     pub fn is_through(&mut self, instance: &str, rng: &mut Rng) -> Option<u64> {
         let held = self.ledger.get_mut(instance).filter(|held| held.state.is_live())?;
         if held.state != State::Running {

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use skein_coordinator::cluster::member::Member;
 use skein_coordinator::store::memory::State;
-use skein_coordinator::store::redis::lease::{Acquired, Kept, Lease};
+use skein_coordinator::store::redis::lease::{Acquired, Kept, Lease, Written};
+use skein_coordinator::store::redis::members::Said;
 use skein_coordinator::store::redis::shard::{SHARDS, Shard};
+use skein_coordinator::store::redis::vigil::Word;
 use skein_coordinator::store::{Batch, Chunk, CommitError, Fence, OutboxEntry, OutboxPlace, Version};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
@@ -20,8 +22,17 @@ use super::config::Broken;
 #[derive(Clone)]
 pub struct Server {
     leases: Vec<Record>,
-    members: BTreeMap<String, (u64, Member)>,
+    members: BTreeMap<String, Said>,
     pub state: State,
+}
+
+/// A shard that somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub shard: Shard,
+    pub nonce: u64,
+    /// The lease that was seen to have ended.
+    pub over: Option<Word>,
 }
 
 /// A shard's lease, which is never deleted.
@@ -32,6 +43,7 @@ struct Record {
     nonce: Option<u64>,
     owner: String,
     until: u64,
+    lasts: Duration,
     held: bool,
 }
 
@@ -52,15 +64,16 @@ impl Server {
     /// `acquire.lua`, at a time in milliseconds.
     pub fn acquire(
         &mut self,
-        (shard, nonce): (Shard, u64),
+        Wanted { shard, nonce, over }: Wanted,
         (owner, seen): (&str, u64),
         ttl: Duration,
         now: u64,
         broken: Option<Broken>,
     ) -> Acquired {
         let record = &mut self.leases[usize::from(shard.number())];
-        if record.held && record.until > now && record.owner != owner {
-            let (owner, ends_in) = (record.owner.clone(), Duration::from_millis(record.until - now));
+        let has_ended = over.is_some_and(|word| (word.epoch, word.until) == (record.epoch, record.until));
+        if record.held && !has_ended && record.owner != owner {
+            let (owner, ends_in) = (record.owner.clone(), record.lasts);
             return Acquired::Held { owner, address: String::new(), ends_in };
         }
         let epoch = match broken {
@@ -68,7 +81,8 @@ impl Server {
             _ => (record.epoch + 1).max(seen + 1).max(now),
         };
         let until = now + millis(ttl);
-        *record = Record { epoch, nonce: Some(nonce), owner: owner.to_owned(), until, held: true };
+        *record =
+            Record { epoch, nonce: Some(nonce), owner: owner.to_owned(), until, lasts: ttl, held: true };
         Acquired::Taken(Fence { epoch: Epoch(epoch), nonce })
     }
 
@@ -78,7 +92,8 @@ impl Server {
         if !record.is(fence) {
             return Kept::Fenced(Epoch(record.epoch));
         }
-        record.until = now + millis(ttl);
+        let until = now + millis(ttl);
+        (record.until, record.lasts) = (if until == record.until { until + 1 } else { until }, ttl);
         Kept::Done
     }
 
@@ -92,26 +107,39 @@ impl Server {
         Kept::Done
     }
 
-    /// Lets a lease end, as time does.
+    /// Makes a lease one that lasts no longer.
     pub fn end_lease(&mut self, shard: Shard) {
-        self.leases[usize::from(shard.number())].until = 1;
+        let record = &mut self.leases[usize::from(shard.number())];
+        (record.until, record.lasts) = (1, Duration::ZERO);
     }
 
-    pub fn leases(&self, now: u64) -> Vec<Lease> {
-        let lease = |record: &Record| Lease {
-            epoch: Epoch(record.epoch),
-            owner: record.owner.clone(),
-            held: record.held && record.until > now,
-            unreadable: false,
+    pub fn leases(&self) -> Vec<Written> {
+        let written = |record: &Record| Written {
+            lease: Lease {
+                epoch: Epoch(record.epoch),
+                owner: record.owner.clone(),
+                held: record.held,
+                unreadable: false,
+            },
+            word: Word { epoch: record.epoch, until: record.until, lasts: record.lasts },
         };
-        self.leases.iter().map(lease).collect()
+        self.leases.iter().map(written).collect()
     }
 
     /// `beat.lua`.
-    pub fn beat(&mut self, member: Member, hold: Duration, now: u64) -> Vec<Member> {
-        self.members.insert(member.id.clone(), (now + millis(hold), member));
-        self.members.retain(|_, (until, _)| *until > now);
-        self.members.values().map(|(_, member)| member.clone()).collect()
+    ///
+    /// # Panics
+    /// Never: a member is plain data.
+    pub fn beat(&mut self, member: &Member, hold: Duration, silent: &[(String, u64)], now: u64) -> Vec<Said> {
+        for (id, until) in silent {
+            if self.members.get(id).is_some_and(|said| said.until == *until) {
+                self.members.remove(id);
+            }
+        }
+        let record = serde_json::to_string(member).expect("a member is plain data");
+        let said = Said { id: member.id.clone(), until: now + millis(hold), record };
+        self.members.insert(member.id.clone(), said);
+        self.members.values().cloned().collect()
     }
 
     pub fn leave(&mut self, member: &str) {
@@ -193,8 +221,9 @@ pub struct Store {
     replica: Server,
     /// New with each life of the server.
     pub run: u64,
-    /// How far the clock of this server is off, milliseconds.
+    /// How far the clock of this server is off, and by how much more since it was set, milliseconds.
     pub offset: i64,
+    pub set: i64,
     /// Connections of writers that may be used.
     links: BTreeSet<u64>,
     last_link: u64,
@@ -208,6 +237,7 @@ impl Store {
             replica: Server::default(),
             run: 1,
             offset: 0,
+            set: 0,
             links: BTreeSet::new(),
             last_link: 0,
             broken,
@@ -242,7 +272,7 @@ impl Store {
         self.primary = self.replica.clone();
         self.links.clear();
         self.run += 1;
-        self.offset = offset;
+        (self.offset, self.set) = (offset, 0);
     }
 }
 

@@ -68,8 +68,9 @@ struct Hearing {
 }
 
 impl Hearing {
-    /// The event that a run has heard of now, and the wait that it has ended. Who asks again hears of the same. Whoever is
-    /// to be started again with it hears of it if that is done, as its runner says, or the run by asking for the next.
+    /// The event that a run has heard of now, and the wait that it has ended. Who asks again hears of the same. Whoever
+    /// is to be started again with it hears of it if that is done, as its runner says, or the run by asking for the
+    /// next.
     fn follow(&mut self, event: &Event) -> Option<(Uuid, Uuid)> {
         match event {
             Event::WaitBegun(wait) => {

@@ -53,8 +53,8 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// A lease was taken by a node that had seen epochs up to one. Those that it has not seen are passed too, unless the
-    /// clocks of the store's servers are too far apart for that.
+    /// A lease was taken by a node that had seen epochs up to one. Those that it has not seen are passed too, unless
+    /// the clocks of the store's servers are too far apart for that.
     pub fn granted(&mut self, shard: Shard, fence: Fence, seen: u64, clocks_apart: bool) {
         let highest = self.epochs.entry(shard).or_default();
         if fence.epoch.0 <= *highest && (seen >= *highest || !clocks_apart) {

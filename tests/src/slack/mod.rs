@@ -1,5 +1,5 @@
-//! A stand-in for Slack on loopback, which checks what it is asked as the real one does: tokens, content types, arguments,
-//! membership, limits and cursors.
+//! A stand-in for Slack on loopback, which checks what it is asked as the real one does: tokens, content types,
+//! arguments, membership, limits and cursors.
 
 mod files;
 mod socket;
@@ -76,8 +76,8 @@ impl Workspace {
     }
 }
 
-/// A workspace with the channels `C1` (general, the bot is in it), `C2` (random, it is not) and `D1` (one person's), and
-/// the people `U1` (Ada) and `U2` (Bob).
+/// A workspace with the channels `C1` (general, the bot is in it), `C2` (random, it is not) and `D1` (one person's),
+/// and the people `U1` (Ada) and `U2` (Bob).
 #[derive(Clone)]
 pub struct Slack {
     address: SocketAddr,

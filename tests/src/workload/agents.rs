@@ -36,7 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub fn define(place: &Place) -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
     let call = format!(r#"call_agent={{"target_agent":"{CALLEE}","context":"do it"}}"#);
-    // On a machine that is busy for minutes they fall behind: what comes is to wait, and not to give way to what comes next.
+    // On a machine that is busy for minutes they fall behind: what comes is to wait, and not to give way to what comes
+    // next.
     let subscribed =
         "instances = 2\nwork_queue = 1000\nsubscriptions = [{ source = \"github\", event = \"push\" }]\n";
     place.agent(SLEEPER, subscribed, &[wait])?;

@@ -29,8 +29,9 @@ impl Patient {
         Self { client: Client::new("", token), field: Arc::clone(field), home }
     }
 
-    /// A refusal is an answer too; a failure of the service is none. Whoever has given up a try does not know from a later
-    /// one that came to nothing whether that has any effect: it may be on its way still, and arrive behind the other.
+    /// A refusal is an answer too; a failure of the service is none. Whoever has given up a try does not know from a
+    /// later one that came to nothing whether that has any effect: it may be on its way still, and arrive behind the
+    /// other.
     pub(super) async fn ask(&self, tool: &str, mut arguments: Value, changes: bool) -> Outcome<Value> {
         if changes {
             arguments["idempotency_key"] = json!(Uuid::new_v4());

@@ -157,8 +157,8 @@ impl Swarm {
         Ok(broken)
     }
 
-    /// The tasks that were acknowledged and are not there. Not those that were ordered by a message: it is the message that
-    /// was acknowledged.
+    /// The tasks that were acknowledged and are not there. Not those that were ordered by a message: it is the message
+    /// that was acknowledged.
     ///
     /// # Errors
     /// When the node does not list those that are.
@@ -228,8 +228,8 @@ impl Swarm {
         }
     }
 
-    /// What the checkers of events, waits and calls find, once the agents have done all that they have to do. What they did
-    /// in a certain time may have been lost since.
+    /// What the checkers of events, waits and calls find, once the agents have done all that they have to do. What they
+    /// did in a certain time may have been lost since.
     ///
     /// # Errors
     /// When the store or a journal cannot be read.

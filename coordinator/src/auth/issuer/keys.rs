@@ -1,8 +1,8 @@
 //! The public keys of an issuer.
 //!
-//! They are fetched when the first of its tokens comes, kept for [`FRESH`], and asked for anew when a token names one that is
-//! not known, but never more often than every [`PAUSE`]: a flood of forged tokens asks nobody. Whose key is known waits for no
-//! fetch, as long as the issuer has answered within [`STALE`].
+//! They are fetched when the first of its tokens comes, kept for [`FRESH`], and asked for anew when a token names one
+//! that is not known, but never more often than every [`PAUSE`]: a flood of forged tokens asks nobody. Whose key is
+//! known waits for no fetch, as long as the issuer has answered within [`STALE`].
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -116,8 +116,8 @@ async fn who_asks_alone_is_decided_for_at_once_and_who_comes_among_others_with_t
     assert_eq!(version(&node).await, Version(4), "those who were there together were torn apart");
 }
 
-/// A shard was lost and taken again at once, and the news of the loss comes late. What the entity has under way would be
-/// taken under the same fence, behind the back of whoever loads it again.
+/// A shard was lost and taken again at once, and the news of the loss comes late. What the entity has under way would
+/// be taken under the same fence, behind the back of whoever loads it again.
 #[tokio::test(start_paused = true)]
 async fn what_is_written_under_the_present_fence_stays_in_memory() {
     let node = node();

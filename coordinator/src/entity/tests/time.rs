@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::supervision::{Touch, touch};
 use super::*;
 
-/// What comes from a node whose clock is ahead decides no earlier than it did there. Whatever else is served here keeps its
-/// own time: a lock does not end because of it.
+/// What comes from a node whose clock is ahead decides no earlier than it did there. Whatever else is served here keeps
+/// its own time: a lock does not end because of it.
 #[tokio::test]
 async fn the_time_of_an_entity_is_no_others() {
     let node = node();

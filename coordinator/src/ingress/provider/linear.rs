@@ -50,8 +50,8 @@ impl Sender for Linear {
     }
 }
 
-/// The id in Linear's header is not signed, so a recording could have any. In a repeat all is the same but the moment of
-/// sending, perhaps; the moment of the event tells it from all others.
+/// The id in Linear's header is not signed, so a recording could have any. In a repeat all is the same but the moment
+/// of sending, perhaps; the moment of the event tells it from all others.
 fn id(body: &Value) -> String {
     let mut event = body.clone();
     if let Some(fields) = event.as_object_mut().filter(|fields| fields.contains_key("createdAt")) {

@@ -137,7 +137,8 @@ impl ServerHandler for Facade {
         Err(unfit::refusal(&request, is_session(&context)))
     }
 
-    /// Most calls that are given up are under way, and hear of it themselves. The answer to this one may be out already.
+    /// Most calls that are given up are under way, and hear of it themselves. The answer to this one may be out
+    /// already.
     async fn on_cancelled(
         &self,
         notification: CancelledNotificationParam,

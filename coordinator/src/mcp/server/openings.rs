@@ -62,8 +62,8 @@ impl Openings {
     /// Lets in a request that names a session, or begins one with so many bytes.
     ///
     /// # Errors
-    /// `too_large` for a client that says too much, `overloaded` while too many are awake, `rate_limited` for an agent that
-    /// begins too many.
+    /// `too_large` for a client that says too much, `overloaded` while too many are awake, `rate_limited` for an agent
+    /// that begins too many.
     pub(super) async fn admit(
         &self,
         who: &Principal,

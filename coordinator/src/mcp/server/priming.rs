@@ -1,7 +1,8 @@
-//! The event without data that a stream of a session begins with: from it clients learn how to take the stream up again.
+//! The event without data that a stream of a session begins with: from it clients learn how to take the stream up
+//! again.
 //!
-//! Revisions before 2025-11-25 do not know it. Clients of theirs take its empty data for a broken message, and Gemini CLI
-//! ends its connection over that; so these get a comment in its place.
+//! Revisions before 2025-11-25 do not know it. Clients of theirs take its empty data for a broken message, and Gemini
+//! CLI ends its connection over that; so these get a comment in its place.
 
 use axum::body::Bytes;
 use http::HeaderMap;

@@ -1,6 +1,6 @@
 //! A call that may take long. A short one is answered at once; one that takes longer becomes a stream of events, which
-//! holds the call and a timer and nothing else: ten thousand agents may wait so. A client that listens to progress hears
-//! it there; for any other there are comments, or its first byte would be the answer's.
+//! holds the call and a timer and nothing else: ten thousand agents may wait so. A client that listens to progress
+//! hears it there; for any other there are comments, or its first byte would be the answer's.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -116,9 +116,9 @@ fn notification(change: Change) -> ServerNotification {
     }
 }
 
-/// Each change of what lies at an address, until it is gone or the caller may no longer see it. Where nobody has said what
-/// was seen there, the first is told at once: the client had its acknowledgement before the first look, and what has changed
-/// in between is in that.
+/// Each change of what lies at an address, until it is gone or the caller may no longer see it. Where nobody has said
+/// what was seen there, the first is told at once: the client had its acknowledgement before the first look, and what
+/// has changed in between is in that.
 fn updates(
     offer: Arc<dyn Offer>,
     caller: Context,
@@ -171,7 +171,8 @@ impl Watched {
         let mut changes = updates(Arc::clone(offer), caller.clone(), uri.clone(), Some(seen));
         let told = async move {
             while let Some(Change::At(uri)) = changes.next().await {
-                // A message is a sign of life, and without an end to them a session would not end whose client has gone.
+                // A message is a sign of life, and without an end to them a session would not end whose client has
+                // gone.
                 if attended.left().is_some_and(|left| left.elapsed() >= LISTENS)
                     || !listener.may_be_told().await
                 {

@@ -79,8 +79,8 @@ pub(super) fn refusal(request: &CustomRequest, session: bool) -> ErrorData {
     ErrorData::invalid_params(problem, None)
 }
 
-/// What is refused before rmcp has it, which would say of an `initialize` that does not fit that it names no session, and of
-/// parameters that are no object that the body has the wrong media type.
+/// What is refused before rmcp has it, which would say of an `initialize` that does not fit that it names no session,
+/// and of parameters that are no object that the body has the wrong media type.
 pub(super) fn outright(message: &Message<'_>, revision: Option<&str>) -> Option<Response> {
     let id = message.id.clone()?;
     let params = message.params.map_or("null", |params| params.get());

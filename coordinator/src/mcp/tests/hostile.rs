@@ -1,5 +1,5 @@
-//! Every tool is called with whatever a broken or hostile client may send: arguments that are missing, too many, of another
-//! type, too large, or meant to do harm. There is always an answer of its schema, and nothing else is harmed.
+//! Every tool is called with whatever a broken or hostile client may send: arguments that are missing, too many, of
+//! another type, too large, or meant to do harm. There is always an answer of its schema, and nothing else is harmed.
 
 use proptest::prelude::*;
 use proptest::sample::select;

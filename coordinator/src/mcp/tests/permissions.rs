@@ -226,7 +226,8 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("slack-reply", r#"{"taskId":"$delegated","message":"m"}"#, "fjfff++"),
     ("slack-read", r#"{"taskId":"$delegated"}"#, "fjfff++"),
     ("slack-upload-file", r#"{"taskId":"$delegated","content":"eA==","filename":"f"}"#, "fjfff++"),
-    // What was open to everybody: progress is the assignee's, an end also the lead's, and the creator's before it began.
+    // What was open to everybody: progress is the assignee's, an end also the lead's, and the creator's before it
+    // began.
     ("store-progress", r#"{"taskId":"$task","progress":"p"}"#, "fffff+f"),
     ("store-progress", r#"{"taskId":"$task","status":"completed"}"#, "ffff+++"),
     ("memory-get", r#"{"memoryId":"$memory"}"#, "nnnnn++"),

@@ -291,7 +291,8 @@ fn labelled() -> impl Iterator<Item = (&'static str, &'static str)> {
     lines.map(|line| line.split_once(" = ").unwrap())
 }
 
-/// The bar stands in the research on facades: of 150 queries at least, 95 in 100 find what is meant among the first five.
+/// The bar stands in the research on facades: of 150 queries at least, 95 in 100 find what is meant among the first
+/// five.
 #[test]
 fn words_find_what_is_meant() {
     let catalogue = catalogue().unwrap();

@@ -88,7 +88,8 @@ async fn what_is_revoked_stays_so_as_long_as_any_of_its_family_could_hold() {
 async fn a_revocation_is_kept_longest_where_no_token_says_when_its_family_ends() {
     let bed = Bed::new();
     let begun = bed.node.entities.clock().wall();
-    // Renewed ones of before. The first may have been a node's own, or another issuer's; else it has ended after a year.
+    // Renewed ones of before. The first may have been a node's own, or another issuer's; else it has ended after a
+    // year.
     let another_issuers = Uuid::new_v5(&Uuid::nil(), b"first");
     for (first, role, longest) in [
         (Uuid::now_v7(), Role::Worker, LONGEST),

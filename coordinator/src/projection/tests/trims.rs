@@ -41,8 +41,8 @@ async fn left(projection: &Projection) -> i64 {
     projection.read(read).await.unwrap()
 }
 
-/// Has all that is old forgotten, and reports a document right behind it. Gives how many documents there were when that one
-/// was written.
+/// Has all that is old forgotten, and reports a document right behind it. Gives how many documents there were when that
+/// one was written.
 async fn trim_and_write(world: &mut World, document: &str) -> i64 {
     let mut connection = Connection::open(world.directory.path().join("view.db")).unwrap();
     // Nothing is written before both are reported.

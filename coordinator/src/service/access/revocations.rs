@@ -15,8 +15,8 @@ use crate::entity::{Entities, Request};
 
 /// How old a copy of the revocations may be.
 const FRESH: Duration = Duration::from_secs(2);
-/// How long the owner may take to say what is new; after that the copy holds until the next try. A node that has no copy
-/// yet waits as long as a call would: the owner may have died, and its shards be on their way to another node.
+/// How long the owner may take to say what is new; after that the copy holds until the next try. A node that has no
+/// copy yet waits as long as a call would: the owner may have died, and its shards be on their way to another node.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two questions as long as there was no answer at all.
 const AGAIN: Duration = Duration::from_millis(200);

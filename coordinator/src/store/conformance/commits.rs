@@ -7,8 +7,10 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::trims::nothing;
-use super::{Backend, START, agent, batch, commit, effect, event, mark, pool, put, reply, swarm};
-use crate::store::{Batch, CommitError, Fence, OutboxEntry, OutboxPlace, Store, TimerChange, Version};
+use super::{Backend, START, agent, batch, commit, effect, event, id, mark, pool, put, reply, swarm};
+use crate::store::{
+    Batch, CommitError, Fence, LivePage, OutboxEntry, OutboxPlace, Store, TimerChange, Version,
+};
 
 pub(super) async fn versions_rise_and_conflicts_change_nothing(backend: &impl Backend) {
     let store = backend.open(START).await;
@@ -177,12 +179,16 @@ pub(super) async fn archived_documents_are_kept_and_not_restored(backend: &impl 
     assert_eq!(live.iter().map(|document| &document.key).collect::<Vec<_>>(), ["task/1", "task/2"]);
     assert_eq!(live[0].head, json!({"of": "task/1"}).to_string());
     let page = store.live(&pool(), "task/1", 10).await.unwrap();
-    assert_eq!(page, live[1..], "the page after a document");
-    assert_eq!(store.live(&pool(), "", 1).await.unwrap(), live[..1]);
+    assert_eq!(page.documents, live[1..], "the page after a document");
+    assert_eq!((page.version, page.batch), (Version(1), id(&pool(), 1)), "it says what it is a page of");
+    assert_eq!(store.live(&pool(), "", 1).await.unwrap().documents, live[..1]);
+    assert_eq!(store.live(&agent("nobody"), "", 1).await.unwrap(), LivePage::default());
     let documents = vec![put("task/1", false, Some(json!({"output": "done"})))];
     commit(&store, Batch { documents, ..batch(&pool(), 1) }).await;
     let live = store.load(&pool()).await.unwrap().live;
     assert_eq!(live.iter().map(|document| &document.key).collect::<Vec<_>>(), ["task/2"]);
+    let page = store.live(&pool(), "task/1", 10).await.unwrap();
+    assert_eq!((page.version, page.batch), (Version(2), id(&pool(), 2)), "and that it was written since");
     let archived = store.document(&pool(), "task/1").await.unwrap().unwrap();
     assert_eq!((archived.live, archived.body), (false, json!({"output": "done"})));
     commit(&store, Batch { documents: vec![put("task/1", true, None)], ..batch(&pool(), 2) }).await;

@@ -36,6 +36,11 @@ impl Faults {
         self.script.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
     }
 
+    /// How many are still to come.
+    pub fn left(&self) -> usize {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Documents can be read again.
     pub fn let_read(&self) {
         self.unreadable.store(false, Ordering::Relaxed);

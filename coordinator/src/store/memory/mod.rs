@@ -12,15 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
-    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, LivePage, Loaded, OutboxEntry, OutboxPlace,
+    Receipt, Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use faults::{Fault, Faults, Gate};
 pub use state::State;
@@ -198,13 +197,8 @@ impl Store for Memory {
         Ok(self.contents.lock().load(key))
     }
 
-    async fn live(
-        &self,
-        key: &EntityKey,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<LiveDocument>, StoreError> {
-        Ok(self.contents.lock().live(key, after, limit))
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Result<LivePage, StoreError> {
+        Ok(self.contents.lock().live_page(key, after, limit))
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

@@ -1,4 +1,5 @@
-//! The contents of the store in memory: what a commit changes, and what is read of it. Who may write is not its business.
+//! The contents of the store in memory: what a commit changes, and what is read of it. Who may write is not its
+//! business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,8 +14,9 @@ use uuid::Uuid;
 
 use super::blobs::Blobs;
 use crate::store::{
-    Batch, Chunk, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect,
-    OutboxEntry, Record, StoredBlob, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, LivePage, Loaded, Mark,
+    OutboxEffect, OutboxEntry, Record, StoredBlob, StoredDocument, StoredReply, TimerChange, TrimPlan,
+    Trimmed, Version,
 };
 
 /// Entities, records and effects.
@@ -129,6 +131,12 @@ impl State {
             replies: replies.flat_map(|record| record.replies.iter().cloned()).collect(),
             timer: held.timer,
         }
+    }
+
+    pub fn live_page(&self, key: &EntityKey, after: &str, limit: usize) -> LivePage {
+        let held = self.entities.get(&key.to_string());
+        let (version, batch) = held.map(|held| (held.version, held.batch)).unwrap_or_default();
+        LivePage { version, batch, documents: self.live(key, after, limit) }
     }
 
     pub fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Vec<LiveDocument> {

@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::generation::REPLACED;
 use super::lease::Kept;
-use super::shard::Shard;
+use super::shard::{SHARDS, Shard};
 use super::{Options, Redis};
 use crate::store::{Fence, StoreError};
 
@@ -84,6 +84,21 @@ impl Redis {
             warn!(%problem, "the leases could not be given up; they end by themselves");
         }
         Ok(())
+    }
+
+    /// Whether every shard is this process' own, for a whole lease from now on: one that stood still may have lost them
+    /// before it knows.
+    ///
+    /// # Errors
+    /// When one is not, or Redis cannot be asked.
+    pub(super) async fn has_all(&self) -> Result<(), StoreError> {
+        let held = self.held.all();
+        if held.len() < usize::from(SHARDS) {
+            return Err(StoreError("this process has not taken all shards of the store".to_owned()));
+        }
+        self.renew(&held).await.map_err(|unkept| match unkept {
+            Unkept::Lost(Lost(problem)) | Unkept::NotNow(StoreError(problem)) => StoreError(problem),
+        })
     }
 
     async fn renew(&self, held: &[(Shard, Fence)]) -> Result<(), Unkept> {

@@ -1,11 +1,12 @@
 //! How the bodies of documents are kept.
 //!
-//! An entity has them in two hashes, under the names of its documents. One has each body as it was made: one JSON object,
-//! in the first line. The other has what was changed since: two lines for each set of fields that was changed together,
-//! behind a line end each, the first of them a `#` and the names, the second the values, JSON with tabs between; a null
-//! takes the field away. So a change needs no look at the body, one command writes those of all documents, and a change
-//! takes the place of the last one of the very same fields. When there are many changes all the same, the script that
-//! commits the next one puts the last of each field behind the body, as two such lines (`commit.lua`).
+//! An entity has them in two hashes, under the names of its documents. One has each body as it was made: one JSON
+//! object, in the first line. The other has what was changed since: two lines for each set of fields that was changed
+//! together, behind a line end each, the first of them a `#` and the names, the second the values, JSON with tabs
+//! between; a null takes the field away. So a change needs no look at the body, one command writes those of all
+//! documents, and a change takes the place of the last one of the very same fields. When there are many changes all the
+//! same, the script that commits the next one puts the last of each field behind the body, as two such lines
+//! (`commit.lua`).
 
 use serde::de::Error;
 use serde_json::{Map, Value};

@@ -79,9 +79,9 @@ impl Connection {
         self.ask_sound(questions).await?.into_iter().collect()
     }
 
-    /// Like [`Connection::ask_all`], and what is wrong with one key is no matter of the others: an error that stands for
-    /// one key says that the key holds garbage. A server that refuses to answer for another reason has told nothing, and
-    /// who reads on would take that for an empty key.
+    /// Like [`Connection::ask_all`], and what is wrong with one key is no matter of the others: an error that stands
+    /// for one key says that the key holds garbage. A server that refuses to answer for another reason has told
+    /// nothing, and who reads on would take that for an empty key.
     pub(super) async fn ask_sound<T: FromRedisValue>(
         &self,
         questions: &[(String, Cmd)],
@@ -206,9 +206,9 @@ impl Connection {
         connecting.await
     }
 
-    /// Makes a connection in a task of its own. Whoever waits for it may be left alone for a while, or for ever, by those
-    /// who are to poll it (a set of futures whose owner waits for something else), and would take all others with it if it
-    /// were the one that connects, or held the place in a queue.
+    /// Makes a connection in a task of its own. Whoever waits for it may be left alone for a while, or for ever, by
+    /// those who are to poll it (a set of futures whose owner waits for something else), and would take all others with
+    /// it if it were the one that connects, or held the place in a queue.
     fn connect(&self, link: &mut Link) -> Connecting {
         let (number, this) = (link.number + 1, self.clone());
         let connecting = tokio::spawn(async move {
@@ -299,8 +299,8 @@ impl Unrun {
     }
 }
 
-/// Whether a connection that said this is better made anew. One that is late may lead to a server that is gone; one that
-/// refuses writes, has the keys no more, or is cut off from its cluster, leads to what was the primary.
+/// Whether a connection that said this is better made anew. One that is late may lead to a server that is gone; one
+/// that refuses writes, has the keys no more, or is cut off from its cluster, leads to what was the primary.
 fn is_over(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_io_error()
@@ -325,8 +325,8 @@ fn sound<T: FromRedisValue>(key: &str, value: Value) -> Result<Result<T, StoreEr
     }
 }
 
-/// Whether an error is about what a key holds. All others of the server have a code of their own, and are about its state
-/// (it loads, is full, has no replica) or about who asks.
+/// Whether an error is about what a key holds. All others of the server have a code of their own, and are about its
+/// state (it loads, is full, has no replica) or about who asks.
 pub(super) fn lies_in_a_key(error: &RedisError) -> bool {
     is_said(error) && matches!(error.code(), None | Some("WRONGTYPE" | "ERR"))
 }
@@ -353,8 +353,8 @@ pub(super) fn at(key: &str, problem: &impl Display) -> StoreError {
     StoreError(format!("{what}{key}{IN_REDIS}{problem}"))
 }
 
-/// What a script has found: `GARBAGE`, the key that holds it, what is wrong with that, and what helps if a copy is not all
-/// that does.
+/// What a script has found: `GARBAGE`, the key that holds it, what is wrong with that, and what helps if a copy is not
+/// all that does.
 pub(super) fn garbled(answer: &[String]) -> StoreError {
     let text = |place: usize| answer.get(place).map_or("", String::as_str);
     let advice = Some(text(3)).filter(|advice| !advice.is_empty()).unwrap_or("restore it from a copy");

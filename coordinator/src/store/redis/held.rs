@@ -12,8 +12,8 @@ use super::shard::{SHARDS, Shard};
 use crate::sleep::Sleep;
 use crate::store::Fence;
 
-/// The longest sleep that an entity in memory may see as a leap of its time: a part of the time for which the sign of life
-/// holds that comes most often.
+/// The longest sleep that an entity in memory may see as a leap of its time: a part of the time for which the sign of
+/// life holds that comes most often.
 const LEAP: Duration = Duration::from_secs(RUNNER_LEASE.as_secs() / 3);
 
 /// What is held. The keeper of the leases changes it; whoever decides for an entity asks it.
@@ -133,14 +133,14 @@ impl Held {
         Self { slots: RwLock::default(), changes: watch::Sender::new(0), sleep, slept: Mutex::default() }
     }
 
-    /// The time by which leases are relied on: the monotonic one, with the sleep of the machine, which that leaves out. It
-    /// may go back by less than a millisecond.
+    /// The time by which leases are relied on: the monotonic one, with the sleep of the machine, which that leaves out.
+    /// It may go back by less than a millisecond.
     pub fn now(&self) -> Instant {
         Instant::now() + self.sleep.total()
     }
 
-    /// Like [`Slots::fence`]. This looks at the clock itself, so a process that was frozen past its lease, or whose machine
-    /// has slept past it, knows before anybody told it.
+    /// Like [`Slots::fence`]. This looks at the clock itself, so a process that was frozen past its lease, or whose
+    /// machine has slept past it, knows before anybody told it.
     pub fn fence(&self, shard: Shard) -> Fence {
         self.read().fence(shard, self.now())
     }

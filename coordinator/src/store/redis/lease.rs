@@ -2,9 +2,12 @@
 //!
 //! The lease decides who tries; the fence in each write decides who may. What an owner has under way when its
 //! lease ends may still be written until another one takes the shard, which harms nobody.
+//!
+//! That a lease has ended is for whoever wants the shard to see, by its own clock: it was not renewed for as long as it
+//! lasts ([`vigil`](super::vigil)). The script that takes it looks whether it is still the one that was seen.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, Script, cmd};
@@ -15,7 +18,9 @@ use tracing::{info, warn};
 use super::batch::nonce;
 use super::connection::{Connection, at};
 use super::options::Options;
-use super::shard::{CLUSTER, INHABITED, Shard};
+use super::server;
+use super::shard::{CLUSTER, INHABITED, SHARDS, Shard};
+use super::vigil::{Vigil, Word};
 use crate::store::{Fence, StoreError};
 
 /// How far clocks may be ahead, in milliseconds: an epoch beyond that is garbage, here as in the scripts.
@@ -36,6 +41,15 @@ pub enum Acquired {
     },
     /// The store is not the one that this process belongs to: it was emptied meanwhile.
     Foreign,
+    /// An import fills the store, or has left a part of one.
+    Importing,
+}
+
+/// Who has a shard, and how long its lease lasts if it is not renewed.
+struct Holder {
+    owner: String,
+    address: String,
+    ends_in: Duration,
 }
 
 /// What became of a lease that was to be kept or given up.
@@ -58,6 +72,26 @@ pub struct Lease {
     pub unreadable: bool,
 }
 
+/// A lease as it is written down, where it is held until it is given up.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub lease: Lease,
+    pub word: Word,
+}
+
+impl Vigil<Shard> {
+    /// How the leases stand for whoever has watched them. `clock` is what that of the store said just before.
+    pub fn standing(&mut self, written: Vec<Written>, clock: u64, now: Instant) -> Vec<Lease> {
+        let held = Shard::all().zip(&written).filter(|(_, written)| written.lease.held);
+        self.look(held.map(|(shard, written)| (shard, written.word)), clock, now);
+        let standing = Shard::all().zip(written).map(|(shard, Written { lease, .. })| {
+            let held = lease.held && self.over(&shard, now).is_none();
+            Lease { held, ..lease }
+        });
+        standing.collect()
+    }
+}
+
 /// Takes, keeps and gives up shards for one owner.
 #[derive(Clone)]
 pub struct Leases {
@@ -66,7 +100,8 @@ pub struct Leases {
     id: String,
     owner: String,
     address: String,
-    ttl_ms: u128,
+    ttl: Duration,
+    vigil: Arc<Mutex<Vigil<Shard>>>,
     /// The highest epoch of each lease that this process has seen, over all lives of the server.
     seen: Arc<[AtomicU64]>,
     acquire: Script,
@@ -82,7 +117,8 @@ impl Leases {
             id,
             owner: options.owner.clone(),
             address: options.address.clone(),
-            ttl_ms: options.lease.as_millis(),
+            ttl: options.lease,
+            vigil: Arc::new(Mutex::new(Vigil::over_leases())),
             seen: Shard::all().map(|_| AtomicU64::new(0)).collect(),
             acquire: Script::new(include_str!("scripts/acquire.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
@@ -91,8 +127,11 @@ impl Leases {
         }
     }
 
-    /// Takes the shards that are free, whose lease has ended, or that this owner has had before. The answers come in
-    /// the order of the shards, with an error for each lease that holds something else.
+    /// Takes the shards that are free, that this owner has had before, or whose lease has ended, as was seen by
+    /// [`all`], which is to be asked again and again for that. The answers come in the order of the shards, with an
+    /// error for each lease that holds something else.
+    ///
+    /// [`all`]: Leases::all
     ///
     /// # Errors
     /// When Redis cannot be asked, or takes no writes.
@@ -112,14 +151,14 @@ impl Leases {
         let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
             let fence = Fence { epoch: Epoch(0), nonce: *number };
             let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER, &shard.entities(), INHABITED]);
-            call.arg(&self.owner).arg(&self.address).arg(nonce(fence)).arg(self.ttl_ms.to_string());
-            call.arg(&self.id).arg(highest).arg(shard.number());
+            call.arg(&self.owner).arg(&self.address).arg(nonce(fence)).arg(self.ttl.as_millis().to_string());
+            call.arg(&self.id).arg(highest).arg(shard.number()).arg(self.over(*shard));
             call
         });
         let answers = self.ask(&self.acquire, shards, calls.collect()).await?;
         let outcomes = shards.iter().zip(answers).zip(nonces);
         let read = |((shard, answer), number): ((&Shard, Result<Vec<String>, _>), u64)| {
-            let outcome = self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)));
+            let outcome = self.seen(answer.and_then(|answer| self.acquired(*shard, &answer, number)));
             outcome.inspect(|outcome| {
                 if let Acquired::Taken(fence) = outcome {
                     self.sees(*shard, fence.epoch);
@@ -132,60 +171,91 @@ impl Leases {
     /// Takes all shards, and waits for those that somebody else has until its lease must have ended.
     ///
     /// # Errors
-    /// When Redis cannot be asked, was emptied, or somebody keeps renewing.
+    /// When Redis cannot be asked, was emptied, has been filled in part, or somebody keeps renewing.
     pub(super) async fn take_all(&self, ttl: Duration) -> Result<Vec<Fence>, StoreError> {
-        let all: Vec<Shard> = Shard::all().collect();
-        let begun = Instant::now();
-        let mut told = false;
+        // Since the leases were first looked at.
+        let mut begun: Option<Instant> = None;
         loop {
             // Before it was asked: this process may stand still once it is answered.
-            let waited = begun.elapsed();
-            let mut fences = Vec::with_capacity(all.len());
-            let mut holder = None;
-            // The first decides: two that begin at one time must not get half of the shards each.
-            let (first, others) = all.split_at(1);
-            let mut answers = self.acquire(first).await?;
-            if matches!(answers[..], [Ok(Acquired::Taken(_))]) {
-                answers.extend(self.acquire(others).await?);
-            }
-            for answer in answers {
-                match answer? {
-                    Acquired::Taken(fence) => fences.push(fence),
-                    Acquired::Held { owner, address, ends_in } => holder = Some((owner, address, ends_in)),
-                    Acquired::Foreign => {
-                        return Err(StoreError(
-                            "somebody has emptied this Redis just now; look who".to_owned(),
-                        ));
-                    }
-                }
-            }
-            let Some((owner, address, ends_in)) = holder else { return Ok(fences) };
-            if waited > ttl * 2 {
+            let waited = begun.map(|begun| begun.elapsed());
+            let mut taken = Vec::with_capacity(usize::from(SHARDS));
+            let Some(holder) = self.take_free(&mut taken).await.transpose() else {
+                return Ok(taken.into_iter().map(|(_, fence)| fence).collect());
+            };
+            // Whoever has the others can serve these meanwhile. They may be those of a coordinator that has died and
+            // goes by this name.
+            self.give_back(&taken).await;
+            let Holder { owner, address, ends_in } = holder?;
+            if waited.is_some_and(|waited| waited > ttl * 2) {
                 return Err(StoreError(format!(
                     "another coordinator ({owner}{}{address}) has this store and keeps renewing its leases; stop it, or use \
                      another database of Redis",
                     if address.is_empty() { "" } else { " at " }
                 )));
             }
-            if !told {
+            if begun.is_none() {
                 info!(
                     owner,
                     address,
                     ?ends_in,
                     "another coordinator has the store; waiting for the end of its leases"
                 );
-                told = true;
+                begun = Some(Instant::now());
             }
             tokio::time::sleep(ends_in.min(LOOK)).await;
+        }
+    }
+
+    /// Takes what can be had of all shards, and says who has one of the others.
+    async fn take_free(&self, taken: &mut Vec<(Shard, Fence)>) -> Result<Option<Holder>, StoreError> {
+        self.all().await?;
+        let all: Vec<Shard> = Shard::all().collect();
+        // The first decides: two that begin at one time must not get half of the shards each.
+        let (first, others) = all.split_at(1);
+        for shards in [first, others] {
+            let answers = self.acquire(shards).await?;
+            taken.extend(shards.iter().zip(&answers).filter_map(|(shard, answer)| match answer {
+                Ok(Acquired::Taken(fence)) => Some((*shard, *fence)),
+                _ => None,
+            }));
+            let mut holder = None;
+            for answer in answers {
+                match answer? {
+                    Acquired::Taken(_) => {}
+                    Acquired::Held { owner, address, ends_in } => {
+                        holder = Some(Holder { owner, address, ends_in });
+                    }
+                    Acquired::Foreign => {
+                        return Err(StoreError(
+                            "somebody has emptied this Redis just now; look who".to_owned(),
+                        ));
+                    }
+                    Acquired::Importing => return Err(server::half_filled()),
+                }
+            }
+            if holder.is_some() {
+                return Ok(holder);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn give_back(&self, taken: &[(Shard, Fence)]) {
+        if taken.is_empty() {
+            return;
+        }
+        if let Err(problem) = self.release(taken).await {
+            warn!(%problem, "shards that are not needed could not be given up; their leases end by themselves");
         }
     }
 
     /// Keeps shards for another period, with an error for each lease that holds something else.
     ///
     /// # Errors
-    /// When Redis cannot be asked, or takes no writes: then it is not known which were kept, and they end by their time.
+    /// When Redis cannot be asked, or takes no writes: then it is not known which were kept, and they end by their
+    /// time.
     pub async fn renew(&self, held: &[(Shard, Fence)]) -> Result<Vec<Result<Kept, StoreError>>, StoreError> {
-        self.keep(&self.renew, held, Some(self.ttl_ms)).await
+        self.keep(&self.renew, held, Some(self.ttl.as_millis())).await
     }
 
     /// Gives shards up, so that another owner need not wait for the end of the lease.
@@ -199,30 +269,35 @@ impl Leases {
         self.keep(&self.release, held, None).await
     }
 
-    /// How all leases stand, by the number of the shard. One that holds something else is nobody's, and nobody can take it.
-    /// One that stands below an epoch that this process has seen of it is ended first.
+    /// How all leases stand, by the number of the shard. One that was not renewed for as long as it lasts, since it was
+    /// seen here, has ended. One that holds something else is nobody's, and nobody can take it. One that stands below
+    /// an epoch that this process has seen of it is ended first.
     ///
     /// # Errors
     /// When Redis cannot be asked.
     pub async fn all(&self) -> Result<Vec<Lease>, StoreError> {
-        let now = self.now().await?;
+        let clock = self.now().await?;
         let shards: Vec<Shard> = Shard::all().collect();
         let ask = |shard: &Shard| {
-            let fields = ["epoch", "owner", "until", "state"];
+            let fields = ["epoch", "owner", "until", "state", "lasts"];
             (shard.lease(), cmd("HMGET").arg(shard.lease()).arg(&fields).to_owned())
         };
         let questions: Vec<_> = shards.iter().map(ask).collect();
         let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_sound(&questions).await?;
         let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
-            let found = self.seen(fields.and_then(|fields| lease(*shard, &fields, now)));
-            if let Ok(Lease { epoch, .. }) = &found
-                && epoch.0 <= now + AHEAD
+            let found = self.seen(fields.and_then(|fields| written(*shard, &fields, self.ttl)));
+            if let Ok(Written { lease: Lease { epoch, .. }, .. }) = &found
+                && epoch.0 <= clock + AHEAD
             {
                 self.sees(*shard, *epoch);
             }
-            found.unwrap_or_else(|_| Lease { unreadable: true, ..Lease::default() })
+            found.unwrap_or_else(|_| Written {
+                lease: Lease { unreadable: true, ..Lease::default() },
+                word: Word { epoch: 0, until: 0, lasts: self.ttl },
+            })
         };
-        let mut leases: Vec<Lease> = shards.iter().zip(found).map(read).collect();
+        let written: Vec<Written> = shards.iter().zip(found).map(read).collect();
+        let mut leases = self.vigil().standing(written, clock, Instant::now());
         self.pass_by(&mut leases).await?;
         Ok(leases)
     }
@@ -288,6 +363,32 @@ impl Leases {
         Ok(outcomes.map(read).collect())
     }
 
+    fn vigil(&self) -> MutexGuard<'_, Vigil<Shard>> {
+        self.vigil.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What tells the script which lease has ended; nothing where none was seen to have.
+    fn over(&self, shard: Shard) -> String {
+        let over = self.vigil().over(&shard, Instant::now());
+        over.map(|word| format!("{} {}", word.epoch, word.until)).unwrap_or_default()
+    }
+
+    fn acquired(&self, shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, StoreError> {
+        let text = |place: usize| answer.get(place).cloned().unwrap_or_default();
+        match answer.first().map(String::as_str) {
+            Some("TAKEN") => Ok(Acquired::Taken(Fence { epoch: Epoch(number(shard, answer, 1)?), nonce })),
+            Some("HELD") => Ok(Acquired::Held {
+                owner: text(1),
+                address: text(2),
+                ends_in: self.vigil().ends_in(&shard, Instant::now()).unwrap_or(self.ttl),
+            }),
+            Some("FOREIGN") => Ok(Acquired::Foreign),
+            Some("IMPORTING") => Ok(Acquired::Importing),
+            Some("GARBAGE") => Err(at(&text(1), &text(2))),
+            _ => Err(unreadable(shard)),
+        }
+    }
+
     /// Takes note of an epoch that somebody has of a shard: whatever is taken from now on has a higher one.
     pub fn sees(&self, shard: Shard, epoch: Epoch) {
         self.of(shard).fetch_max(epoch.0, Ordering::Relaxed);
@@ -329,31 +430,20 @@ fn kept(shard: Shard, answer: &[String]) -> Result<Kept, StoreError> {
     }
 }
 
-fn acquired(shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, StoreError> {
-    let text = |place: usize| answer.get(place).cloned().unwrap_or_default();
-    match answer.first().map(String::as_str) {
-        Some("TAKEN") => Ok(Acquired::Taken(Fence { epoch: Epoch(number(shard, answer, 1)?), nonce })),
-        Some("HELD") => Ok(Acquired::Held {
-            owner: text(2),
-            address: text(3),
-            ends_in: Duration::from_millis(number(shard, answer, 4)?),
-        }),
-        Some("FOREIGN") => Ok(Acquired::Foreign),
-        Some("GARBAGE") => Err(at(&text(1), &text(2))),
-        _ => Err(unreadable(shard)),
-    }
-}
-
-/// A lease of which nothing was ever written is nobody's.
-fn lease(shard: Shard, fields: &[Option<String>], now: u64) -> Result<Lease, StoreError> {
+/// A lease of which nothing was ever written is nobody's. An older program did not write for how long it lasts.
+fn written(shard: Shard, fields: &[Option<String>], usual: Duration) -> Result<Written, StoreError> {
     let text = |place: usize| fields.get(place).and_then(Option::as_deref);
     let number = |place: usize| match text(place) {
         None => Ok(0),
         Some(text) => text.parse::<u64>().map_err(|_| unreadable(shard)),
     };
-    let (epoch, ends) = (Epoch(number(0)?), number(2)?);
-    let held = text(3) == Some("held") && ends > now;
-    Ok(Lease { epoch, owner: text(1).unwrap_or_default().to_owned(), held, unreadable: false })
+    let (epoch, until) = (number(0)?, number(2)?);
+    let lasts = if text(4).is_some() { Duration::from_millis(number(4)?) } else { usual };
+    let (owner, held) = (text(1).unwrap_or_default().to_owned(), text(3) == Some("held"));
+    Ok(Written {
+        lease: Lease { epoch: Epoch(epoch), owner, held, unreadable: false },
+        word: Word { epoch, until, lasts },
+    })
 }
 
 fn number(shard: Shard, answer: &[String], place: usize) -> Result<u64, StoreError> {

@@ -1,10 +1,9 @@
 //! The store of a cluster: one Redis, which holds the truth, the timers and the outbox, and nothing to search by.
 //!
 //! Entities are spread over 256 shards ([`shard`]). A shard has one owner ([`lease`]), and each write compares the
-//! owner's fence in the same script that writes ([`writer`], `scripts/`): whoever lost the shard changes nothing, however
-//! late its write arrives. What this process holds is in [`held`].
-//! Reads are pages of sorted sets and streams ([`reader`] for one entity, [`scan`] over the
-//! shards).
+//! owner's fence in the same script that writes ([`writer`], `scripts/`): whoever lost the shard changes nothing,
+//! however late its write arrives. What this process holds is in [`held`]. Reads are pages of sorted sets and streams
+//! ([`reader`] for one entity, [`loading`] for what its owner has in memory, [`scan`] over the shards).
 
 mod alone;
 mod arguments;
@@ -17,6 +16,7 @@ mod generation;
 pub mod held;
 pub mod incident;
 pub mod lease;
+mod loading;
 mod losses;
 pub mod members;
 mod merge;
@@ -28,24 +28,26 @@ mod scan;
 mod server;
 pub mod shard;
 mod spoilt;
+mod surplus;
 mod upkeep;
+pub mod vigil;
 mod watch;
 mod writer;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
-    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, LivePage, Loaded, OutboxEntry, OutboxPlace,
+    Receipt, Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use alone::Lost;
 use batch::Prepared;
@@ -88,6 +90,8 @@ pub struct Redis {
     owner: String,
     positions: Positions,
     spoilt: Spoilt,
+    /// It is this process that fills the store.
+    imports: AtomicBool,
 }
 
 /// Of which shards something is read.
@@ -112,8 +116,8 @@ impl Redis {
     /// the database, or nobody has made a store of it in the time that that was waited for.
     pub async fn join(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
         let door = Door::new(options)?;
-        let (connection, aside) =
-            (Connection::open(&door, "reads").await?, Connection::open(&door, "leases").await?);
+        let connection = Connection::open(&door, "reads").await?;
+        let aside = Connection::open(&door.answering_within(options.patience()), "leases").await?;
         let info = server::check(&connection, &door, options.durability, wall).await?;
         server::warn_if_alone(&info, &door);
         if let Some(known) = &options.store {
@@ -134,6 +138,7 @@ impl Redis {
             held: Arc::clone(&held),
             durability: options.durability,
             within: options.answer / 2,
+            keeps: options.answer,
         });
         Ok(Self {
             writer,
@@ -151,6 +156,7 @@ impl Redis {
             aside,
             positions,
             spoilt: Spoilt::default(),
+            imports: AtomicBool::new(false),
         })
     }
 
@@ -187,7 +193,7 @@ impl Redis {
     /// Whether the server is in the life on which this process relies.
     ///
     /// # Errors
-    /// When it cannot be asked, or does not have this store any more.
+    /// When it cannot be asked, does not have this store any more, or another process fills it.
     pub async fn is_the_same(&self) -> Result<bool, StoreError> {
         // A server whose place another has taken may answer as before. Where one is to be asked is asked anew, then.
         let is_passed_over = self.door.fails_over() && self.aside.watch.is_refused();
@@ -202,14 +208,21 @@ impl Redis {
         Ok(true)
     }
 
-    /// Whether the server has the store to which this process belongs.
+    /// Whether the server has the store to which this process belongs, and all of it.
     async fn recognize(&self) -> Result<(), StoreError> {
         let (watch, store) = (&self.aside.watch, &self.reliance.store);
-        let found = server::store_id(&self.aside).await;
+        let found = server::store_there(&self.aside).await;
         // That it does not say so is not that it has another.
-        let found = found.inspect_err(|StoreError(problem)| watch.failed(problem))?;
+        let (found, is_importing) = found.inspect_err(|StoreError(problem)| watch.failed(problem))?;
         let ours = server::recognize(found.as_deref(), store);
-        ours.inspect(|()| watch.found(store)).inspect_err(|StoreError(problem)| watch.lost(store, problem))
+        ours.inspect(|()| watch.found(store))
+            .inspect_err(|StoreError(problem)| watch.lost(store, problem))?;
+        if is_importing && !self.imports.load(Ordering::Relaxed) {
+            let problem = server::half_filled();
+            watch.half_filled(&problem.0);
+            return Err(problem);
+        }
+        Ok(())
     }
 
     /// Changes when this process begins anew, with whatever the server has left.
@@ -227,9 +240,9 @@ impl Redis {
         self.reliance.doubted().await;
     }
 
-    /// Forgets what this process holds, and relies on the server as it is now, if it is fit. What it acknowledged in its
-    /// former life may be gone, so everything has to be taken and loaded anew. `wall` is the time that it is now: what
-    /// has passed by the monotonic clock since the process began leaves out for how long its machine stood still.
+    /// Forgets what this process holds, and relies on the server as it is now, if it is fit. What it acknowledged in
+    /// its former life may be gone, so everything has to be taken and loaded anew. `wall` is the time that it is now:
+    /// what has passed by the monotonic clock since the process began leaves out for how long its machine stood still.
     ///
     /// # Errors
     /// When it cannot be asked, is set up to lose writes, or does not have this store. That is an alarm: nothing works
@@ -270,6 +283,13 @@ impl Redis {
         read.inspect_err(|StoreError(problem)| self.reader.connection.watch.failed(problem))
     }
 
+    /// By the store's own word: this process may not have heard yet that another server is in charge, where it holds
+    /// nothing and others write.
+    fn taken_away(&self, key: &EntityKey) -> StoreError {
+        self.doubt();
+        StoreError(format!("the shard of {key} is not this coordinator's any more"))
+    }
+
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
         let extent = self.read(Extent::ask(&self.reader.connection).await)?;
         self.positions.sees(extent.newest);
@@ -306,24 +326,13 @@ impl Store for Redis {
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
-        // By the store's own word: this process may not have heard yet that another server is in charge, where it holds
-        // nothing and others write.
-        match self.read(self.reader.load(key, self.fence(key)).await)? {
-            Some(loaded) => Ok(loaded),
-            None => {
-                self.doubt();
-                Err(StoreError(format!("the shard of {key} is not this coordinator's any more")))
-            }
-        }
+        let loaded = self.read(self.reader.load(key, self.fence(key)).await)?;
+        loaded.ok_or_else(|| self.taken_away(key))
     }
 
-    async fn live(
-        &self,
-        key: &EntityKey,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<LiveDocument>, StoreError> {
-        self.read(self.reader.live(key, after, limit).await)
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Result<LivePage, StoreError> {
+        let page = self.read(self.reader.live(key, self.fence(key), after, limit).await)?;
+        page.ok_or_else(|| self.taken_away(key))
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
@@ -444,8 +453,14 @@ impl Store for Redis {
     }
 
     async fn mark_import(&self, under_way: bool) -> Result<(), CommitError> {
-        let marked = server::mark_import(&self.aside, under_way).await;
-        marked.map_err(|StoreError(problem)| CommitError::Failed(problem))
+        let marked = async {
+            if under_way {
+                self.has_all().await?;
+                self.imports.store(true, Ordering::Relaxed);
+            }
+            server::mark_import(&self.aside, under_way).await
+        };
+        marked.await.map_err(|StoreError(problem)| CommitError::Failed(problem))
     }
 
     async fn backup(&self, _path: &Path) -> Result<(), CopyError> {

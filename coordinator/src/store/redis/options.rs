@@ -88,13 +88,23 @@ pub struct Options {
     pub lease: Duration,
     /// How long to wait for a connection.
     pub connect: Duration,
-    /// How long to wait for an answer; after that the outcome is unknown.
+    /// How long to wait for an answer; after that the outcome is unknown. Leases wait for less of theirs. What could
+    /// not be sent is kept as long for a server that is away, and then refused.
     pub answer: Duration,
     /// Takes what is wrong with the server.
     pub alarms: Alarms,
 }
 
+/// A server that is well, on a machine that is busy, may take so long.
+const BUSY: Duration = Duration::from_secs(1);
+
 impl Options {
+    /// How long the leases wait for an answer. A connection that has fallen silent has to be given up while there is
+    /// time to renew them, and to say that this process lives, over another one.
+    pub(super) fn patience(&self) -> Duration {
+        self.answer.min(BUSY.max(self.lease / 6))
+    }
+
     pub fn new(url: impl Into<SecretString>, owner: impl Into<String>) -> Self {
         Self {
             url: url.into(),

@@ -13,8 +13,8 @@ use crate::store::StoreError;
 const LIFE: &str = "life";
 
 /// How many positions a life leaves free: more than there are commits within [`KEEP`](super::recent::KEEP), which is as
-/// long as a server may go on with what a failover throws away. Positions of events end at 2^44, so 16 million lives have
-/// room.
+/// long as a server may go on with what a failover throws away. Positions of events end at 2^44, so 16 million lives
+/// have room.
 const GAP: u64 = 1 << 20;
 
 /// Keeps positions rising, also where a server has forgotten the last ones.
@@ -33,8 +33,8 @@ impl Positions {
         self.seen.fetch_max(position, Ordering::Relaxed);
     }
 
-    /// Before a shard is taken in a life of the server: whoever has read up to a position that was lost shall miss nothing
-    /// that comes after.
+    /// Before a shard is taken in a life of the server: whoever has read up to a position that was lost shall miss
+    /// nothing that comes after.
     ///
     /// # Errors
     /// When the server cannot be asked, is in another life, takes no writes, or does not have this store.

@@ -2,43 +2,30 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use redis::{Script, Value, cmd};
+use redis::{Script, cmd};
 use serde::de::DeserializeOwned;
-use skein_shared::entity::LiveDocument;
-use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
-use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
-use super::batch::nonce;
 use super::body;
-use super::connection::{Connection, Unrun, at, is_garbage, read};
+use super::connection::{Connection, at};
 use super::recent::{Kept, Standing};
 use super::scan::page;
 use super::shard::{Keys, Shard};
 use super::spoilt::Spoilt;
-use crate::store::{
-    EventRecord, Fence, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredBlob, StoredDocument, StoredReply,
-    Version,
-};
+use crate::store::{EventRecord, Record, StoreError, StoredBlob, StoredDocument, Version};
 
 /// Documents of an entity that one command reads.
 const DOCUMENTS: usize = 100;
-/// Batches whose replies are read at once.
-const REPLIES: usize = 512;
 
 /// Reads entities.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) connection: Connection,
-    load: Script,
-    live: Script,
+    pub(super) load: Script,
+    pub(super) live: Script,
 }
-
-/// What `load.lua` answers: the entity, the keys and heads of live documents, the marks. Each of another key, by which an
-/// error is told.
-type Snapshot = (Value, Value, Value, Value);
 
 impl Reader {
     pub(super) fn new(connection: Connection) -> Self {
@@ -49,84 +36,6 @@ impl Reader {
             load: script(include_str!("scripts/load.lua")),
             live: script(include_str!("scripts/live.lua")),
         }
-    }
-
-    /// None when the shard is held under another fence. [`Fence::NONE`] where it is only read.
-    pub(super) async fn load(&self, key: &EntityKey, fence: Fence) -> Result<Option<Loaded>, StoreError> {
-        let keys = Keys::new(key);
-        let names = [keys.entity(), keys.live(), keys.heads(), keys.marks(), keys.shard.lease()];
-        let mut arguments = vec![LIVE_PAGE.to_string().into()];
-        if fence != Fence::NONE {
-            arguments.extend([fence.epoch.0.to_string().into(), nonce(fence).into()]);
-        }
-        let answer = self.connection.run::<Option<Snapshot>>(&self.load, &names, &arguments).await;
-        let answer = match answer {
-            Err(unrun) => return Err(self.unread(&unrun, &names, &["hash", "zset", "hash", "hash"]).await),
-            Ok(answer) => answer,
-        };
-        let Some((entity, live, heads, marks)) = answer else { return Ok(None) };
-        let entity: HashMap<String, String> = read(&keys.entity(), entity)?;
-        if entity.is_empty() {
-            return Ok(Some(Loaded::default()));
-        }
-        let number = |field: &str| optional(&keys.entity(), &entity, field);
-        let (version, written) = (Version(number("version")?.unwrap_or(0)), number("at")?.unwrap_or(0));
-        let written = Timestamp(written);
-        Ok(Some(Loaded {
-            version,
-            batch: batch_of(&keys.entity(), &entity)?,
-            at: written,
-            sequence: number("sequence")?.unwrap_or(0),
-            live: documents_of(&keys, read(&keys.live(), live)?, read(&keys.heads(), heads)?)?,
-            marks: marks_of(&keys, read(&keys.marks(), marks)?)?,
-            replies: self.replies(&keys, version, written - REPLY_KEEP).await?,
-            timer: number("timer")?.map(Timestamp),
-        }))
-    }
-
-    /// Why a script could not read these keys, of which the first are of these types. Redis does not say which of them holds
-    /// something else.
-    async fn unread(&self, unrun: &Unrun, keys: &[String], kinds: &[&str]) -> StoreError {
-        if !matches!(unrun, Unrun::Answered(error) if is_garbage(error)) {
-            return unrun.problem(&keys[0]);
-        }
-        let ask = |key: &String| (key.clone(), cmd("TYPE").arg(key).to_owned());
-        let questions: Vec<_> = keys.iter().map(ask).collect();
-        let found = self.connection.ask_sound::<String>(&questions).await.unwrap_or_default();
-        let is_other = |kind: &str, found: &str| found != kind && found != "none";
-        let mut typed = keys.iter().zip(kinds).zip(found);
-        let spoilt = typed.find(|((_, kind), found)| found.as_ref().is_ok_and(|found| is_other(kind, found)));
-        unrun.problem(spoilt.map_or(&keys[0], |((key, _), _)| key))
-    }
-
-    /// The replies of the entity's batches up to a version that were committed since then, oldest first. Times rise with
-    /// versions, so the walk back ends at the first earlier one.
-    async fn replies(
-        &self,
-        keys: &Keys,
-        last: Version,
-        since: Timestamp,
-    ) -> Result<Vec<StoredReply>, StoreError> {
-        let key = keys.replies();
-        let (mut batches, mut newest) = (Vec::new(), last.0.to_string());
-        'pages: loop {
-            let mut ask = cmd("ZREVRANGEBYSCORE");
-            ask.arg(&key).arg(&newest).arg("-inf").arg("LIMIT").arg(0).arg(REPLIES);
-            let page: Vec<String> = self.connection.ask(&key, &ask).await?;
-            for member in &page {
-                let parts: Vec<&str> = member.splitn(3, ' ').collect();
-                let [version, written, kept] = parts[..] else { return Err(garbled(&key)) };
-                if Timestamp(parsed(&key, written)?) < since {
-                    break 'pages;
-                }
-                newest = format!("({}", parsed(&key, version)?);
-                batches.push(json::<Vec<StoredReply>>(&key, kept)?);
-            }
-            if page.len() < REPLIES {
-                break;
-            }
-        }
-        Ok(batches.into_iter().rev().flatten().collect())
     }
 
     /// How entities stand; those of which there is nothing are left out.
@@ -164,27 +73,12 @@ impl Reader {
         Ok(Kept { made, first: first.first().map(|(_, version)| Version(*version)) })
     }
 
-    pub(super) async fn live(
-        &self,
-        key: &EntityKey,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<LiveDocument>, StoreError> {
-        let keys = Keys::new(key);
-        let arguments = [behind(after).into(), limit.to_string().into()];
-        let names = [keys.live(), keys.heads()];
-        match self.connection.run::<(Value, Value)>(&self.live, &names, &arguments).await {
-            Ok((live, heads)) => documents_of(&keys, read(&names[0], live)?, read(&names[1], heads)?),
-            Err(unrun) => Err(self.unread(&unrun, &names, &["zset", "hash"]).await),
-        }
-    }
-
     /// Documents of which the keys are known, in the same order, with an error for each that cannot be read. Those that
     /// were deleted meanwhile are left out.
     ///
     /// A commit may come between what is read. The heads are read first, so that a body is never older than the version
-    /// which the head names: whoever takes in that commit's changes afterwards does so twice, which changes nothing. And
-    /// changes are read before the bodies behind which a commit may put them.
+    /// which the head names: whoever takes in that commit's changes afterwards does so twice, which changes nothing.
+    /// And changes are read before the bodies behind which a commit may put them.
     pub(super) async fn documents(
         &self,
         wanted: &[(EntityKey, String)],
@@ -257,7 +151,8 @@ impl Reader {
         self.connection.ask(&chunks, &cmd("HGET").arg(&chunks).arg(place).to_owned()).await
     }
 
-    /// The blobs of entities that are kept, by the blob's id, with an error for each entity of which they cannot be read.
+    /// The blobs of entities that are kept, by the blob's id, with an error for each entity of which they cannot be
+    /// read.
     pub(super) async fn blobs(
         &self,
         entities: &[EntityKey],
@@ -341,34 +236,16 @@ pub(super) fn behind(member: &str) -> String {
     }
 }
 
-fn documents_of(
-    keys: &Keys,
-    live: Vec<String>,
-    heads: Vec<Option<String>>,
-) -> Result<Vec<LiveDocument>, StoreError> {
-    let name = keys.heads();
-    let documents = live.into_iter().zip(heads);
-    documents
-        .map(|(key, head)| match head {
-            Some(head) => Ok(LiveDocument { head: Head::parse(&name, &key, &head)?.text.to_owned(), key }),
-            None => Err(at(
-                &name,
-                &format!("the head of the live document `{key}` is missing; restore it from a copy"),
-            )),
-        })
-        .collect()
-}
-
 /// What an entity's heads have of one document.
-struct Head<'a> {
+pub(super) struct Head<'a> {
     live: bool,
     version: Version,
     at: Timestamp,
-    text: &'a str,
+    pub(super) text: &'a str,
 }
 
 impl<'a> Head<'a> {
-    fn parse(name: &str, document: &str, kept: &'a str) -> Result<Self, StoreError> {
+    pub(super) fn parse(name: &str, document: &str, kept: &'a str) -> Result<Self, StoreError> {
         let garbled = || no_head(name, document);
         let parts: Vec<&str> = kept.splitn(4, ' ').collect();
         let [live @ ("0" | "1"), version, written, text] = parts[..] else { return Err(garbled()) };
@@ -384,18 +261,6 @@ impl<'a> Head<'a> {
 
 fn no_head(name: &str, document: &str) -> StoreError {
     at(name, &format!("the head of `{document}` is none; restore it from a copy"))
-}
-
-fn marks_of(keys: &Keys, marks: HashMap<String, String>) -> Result<Vec<Mark>, StoreError> {
-    let key = keys.marks();
-    let mut marks: Vec<(String, String)> = marks.into_iter().collect();
-    marks.sort_unstable();
-    let read = |(source, reached): (String, String)| {
-        let (epoch, sequence) = reached.split_once(' ').ok_or_else(|| garbled(&key))?;
-        let (epoch, sequence) = (Epoch(parsed(&key, epoch)?), parsed(&key, sequence)?);
-        Ok(Mark { source: entity(&key, &source)?, epoch, sequence })
-    };
-    marks.into_iter().map(read).collect()
 }
 
 fn blobs_of(
@@ -479,20 +344,10 @@ pub(super) fn number(key: &str, fields: &HashMap<String, String>, field: &str) -
     parsed(key, required(key, fields, field)?)
 }
 
-fn optional(key: &str, fields: &HashMap<String, String>, field: &str) -> Result<Option<u64>, StoreError> {
-    fields.get(field).map(|text| parsed(key, text)).transpose()
-}
-
-/// The id of the last batch.
-fn batch_of(key: &str, entity: &HashMap<String, String>) -> Result<Uuid, StoreError> {
-    let id = required(key, entity, "batch")?;
-    id.parse().map_err(|_| at(key, &"its last batch has no id; restore it from a copy"))
-}
-
 pub(super) fn parsed(key: &str, text: &str) -> Result<u64, StoreError> {
     text.parse().map_err(|_| garbled(key))
 }
 
-fn garbled(key: &str) -> StoreError {
+pub(super) fn garbled(key: &str) -> StoreError {
     at(key, &"it holds something else than a number where one belongs; restore it from a copy")
 }

@@ -25,8 +25,8 @@ pub(super) struct Recent(Mutex<Inner>);
 struct Inner {
     /// Oldest first.
     all: VecDeque<Acknowledged>,
-    /// Those that nobody could say anything of. What follows one of them in the store says that it is there, and its caller
-    /// is told so by that alone.
+    /// Those that nobody could say anything of. What follows one of them in the store says that it is there, and its
+    /// caller is told so by that alone.
     unsure: Vec<Acknowledged>,
     /// Rises when it is looked for what is lost: whatever the server answers to what was sent before would be missed.
     life: u64,
@@ -93,8 +93,8 @@ impl Recent {
         self.lock().life
     }
 
-    /// Takes note of a batch that was acknowledged and sent in this life. False if that is over: then nobody may take it for
-    /// acknowledged.
+    /// Takes note of a batch that was acknowledged and sent in this life. False if that is over: then nobody may take
+    /// it for acknowledged.
     pub(super) fn note(&self, batch: &Batch, life: u64) -> bool {
         let mut inner = self.lock();
         if inner.life != life {
@@ -160,8 +160,8 @@ impl Recent {
         doubtful
     }
 
-    /// What the store does not have any more of what was acknowledged up to a moment, given how the entities stand there.
-    /// Each version builds on the one before it, so what comes behind one that is gone is gone too.
+    /// What the store does not have any more of what was acknowledged up to a moment, given how the entities stand
+    /// there. Each version builds on the one before it, so what comes behind one that is gone is gone too.
     pub(super) fn lost(&self, until: Instant, standing: &BTreeMap<EntityKey, Standing>) -> Vec<LostWrites> {
         let inner = self.lock();
         let all = &inner.all;

@@ -217,8 +217,8 @@ impl Scan<'_> {
         Ok(merge.page().into_iter().take_while(|record| record.position <= self.newest).collect())
     }
 
-    /// Records of one shard after the other, in each by their positions. An order over all shards would have each of them
-    /// asked for each page, and most of what they say left for the next one.
+    /// Records of one shard after the other, in each by their positions. An order over all shards would have each of
+    /// them asked for each page, and most of what they say left for the next one.
     pub(super) async fn shard_by_shard(
         &self,
         after: Option<(Shard, u64)>,

@@ -24,7 +24,7 @@ const ID: &str = "id";
 /// The field that is there while an import fills the store.
 const IMPORTING: &str = "importing";
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
-const SKEW_MS: u64 = 60_000;
+pub(super) const SKEW_MS: u64 = 60_000;
 /// How often to look for a store that another process is about to make.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -44,6 +44,10 @@ impl Info {
 
     pub(super) fn generation(&self) -> Generation {
         Generation { run: self.text("run_id").to_owned(), replication: self.text("master_replid").to_owned() }
+    }
+
+    pub(super) fn is_primary(&self) -> bool {
+        self.text("role") == "master"
     }
 
     /// Whether replicas can be asked to have flushed, too.
@@ -220,8 +224,8 @@ pub(super) async fn is_made(connection: &Connection, limit: Duration) -> Result<
     Ok(())
 }
 
-/// Marks an empty database as a store if `makes`, and refuses one that another program, or another number of shards, made,
-/// or that an import has filled in part. Gives the store's id.
+/// Marks an empty database as a store if `makes`, and refuses one that another program, or another number of shards,
+/// made, or that an import has filled in part. Gives the store's id.
 pub(super) async fn claim(connection: &Connection, makes: bool) -> Result<String, StoreError> {
     let fixed = async |name: &str, value: &str| match makes {
         true => put_once(connection, name, value).await,
@@ -240,16 +244,12 @@ pub(super) async fn claim(connection: &Connection, makes: bool) -> Result<String
         }
     }
     if field(connection, IMPORTING).await?.is_some() {
-        return Err(at(
-            CLUSTER,
-            &"an import into this store is under way, or broke off and left a part of it; wait for its end, or empty this \
-              database of Redis (FLUSHDB) and import again",
-        ));
+        return Err(half_filled());
     }
     fixed(ID, &Uuid::now_v7().to_string()).await
 }
 
-/// Lets nobody open the store from now on while an import is under way.
+/// Lets nobody open the store, or take a shard of it, from now on while an import is under way.
 pub(super) async fn mark_import(connection: &Connection, under_way: bool) -> Result<(), StoreError> {
     let mut order = cmd(if under_way { "HSET" } else { "HDEL" });
     order.arg(CLUSTER).arg(IMPORTING);
@@ -260,9 +260,26 @@ pub(super) async fn mark_import(connection: &Connection, under_way: bool) -> Res
     Ok(())
 }
 
+/// What is said of a store that an import is filling, or of which it has left a part.
+pub(super) fn half_filled() -> StoreError {
+    at(
+        CLUSTER,
+        &"an import into this store is under way, or broke off and left a part of it; wait for its end, or empty this \
+          database of Redis (FLUSHDB) and import again",
+    )
+}
+
 /// The id of the store that this database holds.
 pub(super) async fn store_id(connection: &Connection) -> Result<Option<String>, StoreError> {
     field(connection, ID).await
+}
+
+/// The same, and whether an import is filling that store, or has left a part of it.
+pub(super) async fn store_there(connection: &Connection) -> Result<(Option<String>, bool), StoreError> {
+    let fields = [ID, IMPORTING];
+    let (id, importing): (Option<String>, Option<String>) =
+        connection.ask(CLUSTER, cmd("HMGET").arg(CLUSTER).arg(&fields)).await?;
+    Ok((id, importing.is_some()))
 }
 
 async fn field(connection: &Connection, name: &str) -> Result<Option<String>, StoreError> {

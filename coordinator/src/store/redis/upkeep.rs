@@ -1,26 +1,23 @@
-//! What is written beside commits: chunks of blobs, and taking out what is over, such as delivered effects, dead letters
-//! and what is old.
+//! What is written beside commits: chunks of blobs, and taking out what is over, such as delivered effects, dead
+//! letters and what is old.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::{Script, cmd};
+use redis::Script;
 use skein_shared::fence::Epoch;
-use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 use super::batch::nonce;
 use super::connection::{Connection, Unrun, at, garbled, is_said, key_of, lies_in_a_key, sentence};
 use super::generation::{Generation, Reliance};
-use super::reader::entity;
-use super::scan::{digits, outbox_id, page};
+use super::scan::{digits, outbox_id};
 use super::shard::{Keys, Shard};
-use crate::store::{Chunk, CommitError, Fence, OutboxPlace, StoreError, TrimPlan, Trimmed, Version};
+use super::surplus::Surplus;
+use crate::store::{Chunk, CommitError, Fence, OutboxPlace, StoreError, TrimPlan, Trimmed};
 
 /// Effects that one script takes out.
 const EFFECTS: usize = 500;
-/// Entities that are looked at together.
-const ENTITIES: usize = 250;
 
 /// Runs the scripts of upkeep.
 pub(super) struct Upkeep {
@@ -30,7 +27,14 @@ pub(super) struct Upkeep {
     bury: Script,
     trim: Script,
     chunk: Script,
-    passed: Mutex<HashMap<Shard, Passed>>,
+    shards: Mutex<HashMap<Shard, Looked>>,
+}
+
+/// How far a shard was looked through.
+struct Looked {
+    passed: Passed,
+    /// Of a plan that goes on.
+    surplus: Option<Surplus>,
 }
 
 /// Up to where nothing is left in a shard that is old, so that no step looks again at what a clock that was ahead has
@@ -77,7 +81,7 @@ impl Upkeep {
             bury: checked!("", "scripts/bury.lua"),
             trim: checked!(" flags=allow-oom", "scripts/trim.lua"),
             chunk: checked!("", "scripts/chunk.lua"),
-            passed: Mutex::default(),
+            shards: Mutex::default(),
         }
     }
 
@@ -184,6 +188,10 @@ impl Upkeep {
             all.dead_letters += step.dead_letters;
             all.loose += step.loose;
         }
+        if all.is_nothing() {
+            // The plan is at its end, and whatever comes next finds what was committed since.
+            self.lock().values_mut().for_each(|looked| looked.surplus = None);
+        }
         match fenced {
             // Not before the others have nothing more to forget, for whoever hears it goes on no longer.
             Some(epoch) if all.is_nothing() => Err(CommitError::Fenced(epoch)),
@@ -210,6 +218,9 @@ impl Upkeep {
             shard.loose(),
         ];
         let passed = self.passed(shard, fence, plan.events_before);
+        let mut surplus = self.surplus(shard, fence, plan);
+        let looked = surplus.look(&self.connection, shard, left.surplus).await;
+        looked.map_err(|StoreError(problem)| CommitError::Failed(problem))?;
         let mut arguments = vec![shard.prefix(), plan.now.0.to_string(), passed.last];
         for (before, limit) in [
             (plan.events_before, left.old),
@@ -222,22 +233,22 @@ impl Upkeep {
             arguments.extend([before.0.to_string(), limit.to_string()]);
         }
         arguments.push(left.surplus.to_string());
-        let surplus = self.surplus(shard, plan.events_per_entity, left.surplus).await;
-        let surplus = surplus.map_err(|StoreError(problem)| CommitError::Failed(problem))?;
-        for (name, Version(last)) in surplus {
-            arguments.extend([name, last.to_string()]);
+        for (name, last) in surplus.first(left.surplus) {
+            arguments.extend([name.clone(), last.0.to_string()]);
         }
         let arguments = arguments.into_iter().map(String::into_bytes).collect();
         let answer = self.run(life, &self.trim, fence, "-xzzzzzhz", &keys, arguments).await?;
         let number = |place: usize| answer.get(place).and_then(|text| text.parse::<u64>().ok());
         let earliest = passed.earliest.into_iter().chain(number(9).map(Timestamp)).min();
         let last = answer.get(8).cloned().unwrap_or_default();
-        self.lock().insert(shard, Passed { fence, last, earliest });
         let count = |place: usize| number(place).unwrap_or(0);
-        let [old, surplus, replies, marks, documents, dead_letters, loose] = [1, 2, 3, 4, 5, 6, 7].map(count);
+        let [old, beyond, replies, marks, documents, dead_letters, loose] = [1, 2, 3, 4, 5, 6, 7].map(count);
+        surplus.done(usize::try_from(count(10)).unwrap_or(usize::MAX));
+        let looked = Looked { passed: Passed { fence, last, earliest }, surplus: Some(surplus) };
+        self.lock().insert(shard, looked);
         for (left, spent) in [
             (&mut left.old, old),
-            (&mut left.surplus, surplus),
+            (&mut left.surplus, beyond),
             (&mut left.replies, replies),
             (&mut left.marks, marks),
             (&mut left.documents, documents),
@@ -246,65 +257,24 @@ impl Upkeep {
         ] {
             *left = left.saturating_sub(usize::try_from(spent).unwrap_or(usize::MAX));
         }
-        Ok(Trimmed { records: old + surplus, replies, marks, documents, dead_letters, loose })
+        Ok(Trimmed { records: old + beyond, replies, marks, documents, dead_letters, loose })
     }
 
     /// Where the walk for events from before a moment goes on.
     fn passed(&self, shard: Shard, fence: Fence, before: Timestamp) -> Passed {
-        let known = self.lock().get(&shard).cloned();
+        let known = self.lock().get(&shard).map(|looked| looked.passed.clone());
         let is_good = |known: &Passed| known.fence == fence && known.earliest.is_none_or(|at| at >= before);
         known.filter(is_good).unwrap_or_else(|| Passed::nothing(fence))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Shard, Passed>> {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What a former step of the plan has found. Where a step fails the next one looks anew.
+    fn surplus(&self, shard: Shard, fence: Fence, plan: &TrimPlan) -> Surplus {
+        let found = self.lock().get_mut(&shard).and_then(|looked| looked.surplus.take());
+        found.filter(|found| found.is_for(fence, plan)).unwrap_or_else(|| Surplus::new(fence, plan))
     }
 
-    /// Entities with more events than they may keep, and the last version whose events are too many. In one life of the
-    /// server it only rises, so that it may be looked up before it is used.
-    async fn surplus(
-        &self,
-        shard: Shard,
-        keep: u64,
-        limit: usize,
-    ) -> Result<Vec<(String, Version)>, StoreError> {
-        let (list, mut begin) = (shard.entities(), "-".to_owned());
-        let mut found = Vec::new();
-        while found.len() < limit {
-            let ask = page(&list, &begin, ENTITIES);
-            let names = self.connection.ask_sound::<Vec<String>>(&[(list.clone(), ask)]).await?;
-            let names = names.into_iter().filter_map(|names| self.sound(names)).next().unwrap_or_default();
-            let (mut versions, mut firsts) = (Vec::new(), Vec::new());
-            let there: Vec<EntityKey> =
-                names.iter().filter_map(|name| self.sound(entity(&list, name))).collect();
-            for key in &there {
-                let keys = Keys::new(key);
-                let (version, history) = (keys.entity(), keys.history());
-                versions.push((version.clone(), cmd("HGET").arg(version).arg("version").to_owned()));
-                let first = cmd("ZRANGE").arg(&history).arg(0).arg(0).arg("WITHSCORES").to_owned();
-                firsts.push((history, first));
-            }
-            let versions = self.connection.ask_sound::<Option<u64>>(&versions).await?;
-            let firsts = self.connection.ask_sound::<Vec<(String, u64)>>(&firsts).await?;
-            for ((key, version), first) in there.iter().zip(versions).zip(firsts) {
-                let (Some(version), Some(first)) = (self.sound(version), self.sound(first)) else { continue };
-                let last = version.unwrap_or(0).saturating_sub(keep);
-                if first.first().is_some_and(|(_, first)| *first <= last) {
-                    found.push((key.text(), Version(last)));
-                }
-            }
-            match names.last() {
-                Some(last) if names.len() == ENTITIES => begin = format!("({last}"),
-                _ => break,
-            }
-        }
-        found.truncate(limit);
-        Ok(found)
-    }
-
-    /// What was read; nothing if it is garbage, which is an alarm.
-    fn sound<T>(&self, read: Result<T, StoreError>) -> Option<T> {
-        read.inspect_err(|StoreError(problem)| self.connection.watch.failed(problem)).ok()
+    fn lock(&self) -> MutexGuard<'_, HashMap<Shard, Looked>> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn run(

@@ -1,4 +1,5 @@
-//! Watches how Redis answers, and raises an alarm when it does so slowly, takes no writes, or holds what cannot be read.
+//! Watches how Redis answers, and raises an alarm when it does so slowly, takes no writes, or holds what cannot be
+//! read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,6 +97,12 @@ impl Watch {
             self.part,
             &format!("Redis was restarted or replaced, and cannot be relied on as it is: {problem}"),
         );
+    }
+
+    /// An import fills the store, or has left a part of one: nobody can rely on that either.
+    pub(super) fn half_filled(&self, problem: &str) {
+        self.unfit.store(true, Ordering::Relaxed);
+        self.alarms.raise(Kind::StoreUnfit, self.part, problem);
     }
 
     /// The server is one on which a node can rely.

@@ -2,16 +2,19 @@
 //! answers: while Redis writes one group the next one is on its way to it, or forms.
 //!
 //! So that a batch which was given up cannot take effect behind its repeat, nothing may be under way that nobody waits
-//! for any more: a connection that broke or was too slow is killed on the server before anything else is sent.
+//! for any more: a connection that broke or was too slow is killed on the server before anything else is sent. What was
+//! not sent yet waits for the next one, in its order, and is refused if its fence was lost meanwhile.
+
+mod link;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Fuse, FusedFuture};
 use futures::stream::FuturesOrdered;
 use futures::{FutureExt, StreamExt};
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Pipeline, RedisError, Script, Value, cmd};
+use redis::aio::ConnectionLike;
+use redis::{Pipeline, RedisError, Script, Value};
 use skein_shared::fence::Epoch;
 use skein_shared::mutation::{self, Mutation};
 use tokio::sync::mpsc;
@@ -20,12 +23,12 @@ use tokio::time::Instant;
 use super::batch::Prepared;
 use super::connection::{garbled, read, sentence};
 use super::door::Door;
-use super::generation::{Generation, REPLACED, Reliance};
+use super::generation::{REPLACED, Reliance};
 use super::held::Held;
 use super::options::Durability;
-use super::server::Info;
 use super::watch::Watch;
 use crate::store::{CommitError, Fence, Receipt, StoreError, Version};
+use link::{Link, Used, Way};
 
 /// Greatest group: batches, and bytes that they write.
 const GROUP: usize = 256;
@@ -35,6 +38,8 @@ const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const UNDER_WAY: usize = 2;
 
 type Outcome = Result<Version, CommitError>;
+/// A group that waits for a connection.
+type Waiting = Fuse<BoxFuture<'static, (Vec<Request>, Result<Link, StoreError>)>>;
 
 struct Request {
     fence: Fence,
@@ -49,6 +54,7 @@ pub(super) struct Writer {
 }
 
 /// What the task begins with.
+#[derive(Clone)]
 pub(super) struct Start {
     pub(super) door: Door,
     pub(super) reliance: Arc<Reliance>,
@@ -56,56 +62,16 @@ pub(super) struct Start {
     pub(super) durability: Durability,
     /// How long a replica may take to confirm.
     pub(super) within: Duration,
-}
-
-/// What a group waits for after it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Acknowledgement {
-    /// The answer itself: the server has flushed before it, as far as it is set up to.
-    Answer,
-    /// A replica has it, in its log too where the server can ask for that. With the time that it may take.
-    Replica { flushed: bool, locally: bool, within: Duration },
-}
-
-impl Acknowledgement {
-    /// As the server can do it: the next life may be another program's.
-    fn of(durability: Durability, info: &Info, within: Duration) -> Self {
-        match durability {
-            Durability::Always | Durability::Everysec => Self::Answer,
-            Durability::Replicated => {
-                Self::Replica { flushed: info.has_waitaof(), locally: info.has_log(), within }
-            }
-        }
-    }
-
-    /// Waits until a replica has what was written on this connection, if it is to. Says why it is not certain.
-    async fn confirm(self, link: &mut MultiplexedConnection) -> Result<Option<String>, RedisError> {
-        let Self::Replica { flushed, locally, within } = self else {
-            return Ok(None);
-        };
-        let limit = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let replicas: i64 = if flushed {
-            let ask = cmd("WAITAOF").arg(i32::from(locally)).arg(1).arg(limit).to_owned();
-            let (_, replicas): (i64, i64) = ask.query_async(link).await?;
-            replicas
-        } else {
-            cmd("WAIT").arg(1).arg(limit).query_async(link).await?
-        };
-        let problem = if flushed {
-            "no replica of Redis has confirmed in time that the write is in its log; see that the replicas run and follow \
-             (INFO replication), and have `appendonly yes`"
-        } else {
-            "no replica of Redis has confirmed the write in time; see that the replicas run and follow (INFO replication)"
-        };
-        Ok((replicas < 1).then(|| problem.to_owned()))
-    }
+    /// For how long it keeps what could not be sent to a server that is away.
+    pub(super) keeps: Duration,
 }
 
 impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::unbounded_channel();
         let watch = start.door.watch("commits");
-        let task = Task { start, watch, commit: script(), link: None, last: None, repeated: None };
+        let task =
+            Task { start, watch, commit: script(), link: None, last: None, until: None, repeated: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
@@ -124,6 +90,8 @@ struct Task {
     link: Option<Link>,
     /// The connection that was used last.
     last: Option<Used>,
+    /// Until when it is tried again and again to get a connection; none while there is one.
+    until: Option<Instant>,
     /// When something was last sent once more.
     repeated: Option<Instant>,
 }
@@ -134,30 +102,6 @@ fn under_way(durability: Durability) -> usize {
         Durability::Always | Durability::Everysec => UNDER_WAY,
         Durability::Replicated => 1,
     }
-}
-
-/// A connection for this task alone.
-#[derive(Clone)]
-struct Link {
-    connection: MultiplexedConnection,
-    acknowledgement: Acknowledgement,
-    /// What the server calls it.
-    id: i64,
-    /// To which life of the server.
-    generation: Generation,
-}
-
-impl Link {
-    /// Ids begin anew with the server.
-    fn is(&self, other: &Self) -> bool {
-        self.id == other.id && self.generation == other.generation
-    }
-}
-
-/// What is known of a connection after it broke.
-struct Used {
-    id: i64,
-    generation: Generation,
 }
 
 /// A group that was sent, and what came of it.
@@ -179,21 +123,25 @@ struct Answers {
 impl Task {
     async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Request>) {
         let (mut under_way, most) = (FuturesOrdered::new(), under_way(self.start.durability));
+        // Nothing is taken from the queue meanwhile: what comes later may build on what waits.
+        let mut waiting: Waiting = Fuse::terminated();
         loop {
             tokio::select! {
                 biased;
                 Some(sent) = under_way.next(), if !under_way.is_empty() => self.hear(sent).await,
-                first = queue.recv(), if under_way.len() < most => {
+                (group, link) = &mut waiting, if !waiting.is_terminated() => match link {
+                    Ok(link) => {
+                        self.reached(&link);
+                        under_way.extend(self.send(group, link));
+                    }
+                    Err(StoreError(problem)) => answer(group, &Err(CommitError::Failed(problem))),
+                },
+                first = queue.recv(), if waiting.is_terminated() && under_way.len() < most => {
                     let Some(first) = first else { break };
                     let group = gather(first, &mut queue);
-                    match self.link().await {
-                        Ok(link) => {
-                            let ours = self.ours(group);
-                            if !ours.is_empty() {
-                                under_way.push_back(self.send(ours, link));
-                            }
-                        }
-                        Err(StoreError(problem)) => answer(group, &Err(CommitError::Failed(problem))),
+                    match self.link() {
+                        Some(link) => under_way.extend(self.send(group, link)),
+                        None => waiting = self.reach(group),
                     }
                 }
             }
@@ -203,10 +151,10 @@ impl Task {
         }
     }
 
-    /// Refuses what was decided under a fence that this process has lost since. The next life of the server may have the
-    /// same one, for its leases are those of the replica that it was, and lack what led to the decision: what another
-    /// entity had told that is gone, or a grant with the same token. Asked once the life is known, for the shards are
-    /// lost before another one is relied on.
+    /// Refuses what was decided under a fence that this process has lost since. The next life of the server may have
+    /// the same one, for its leases are those of the replica that it was, and lack what led to the decision: what
+    /// another entity had told that is gone, or a grant with the same token. Asked once the life is known, for the
+    /// shards are lost before another one is relied on.
     fn ours(&self, group: Vec<Request>) -> Vec<Request> {
         let held = &self.start.held;
         let (ours, lost): (Vec<_>, Vec<_>) =
@@ -244,13 +192,12 @@ impl Task {
     }
 
     /// Sends once more what the server had forgotten the script for, of which it has written nothing. Another process
-    /// may tell it the script meanwhile, and a group that was under way then came before what it builds on: its
-    /// conflicts, which wrote nothing either, may be none any more.
+    /// may tell it the script meanwhile, and what was under way then came before what it builds on: its conflicts,
+    /// which wrote nothing either, may be none any more.
     async fn repeat(&mut self, sent: &mut Sent) {
         let Ok(answers) = &mut sent.answers else { return };
         let overtook = self.repeated.is_some_and(|repeated| sent.asked < repeated);
-        let again = |value: &Value| is_forgotten(value) || (overtook && is_conflict(value));
-        let places: Vec<usize> = (0..answers.values.len()).filter(|at| again(&answers.values[*at])).collect();
+        let places = unsettled(&answers.values, overtook);
         let is_the_same = sent.link.generation == self.start.reliance.generation();
         if places.is_empty()
             || !is_the_same
@@ -269,13 +216,18 @@ impl Task {
         }
     }
 
-    /// Sends a group on its way.
-    fn send(&self, group: Vec<Request>, link: Link) -> impl Future<Output = Sent> + use<> {
+    /// Sends on its way what of a group may still be written, if anything.
+    fn send(&self, group: Vec<Request>, link: Link) -> Option<BoxFuture<'static, Sent>> {
+        let group = self.ours(group);
+        if group.is_empty() {
+            return None;
+        }
         let (asked, ask) = (Instant::now(), self.ask(group.iter(), &link));
-        async move {
+        let sent = async move {
             let answers = ask.await;
             Sent { group, link, asked, answers }
-        }
+        };
+        Some(sent.boxed())
     }
 
     /// Sends requests in one pipeline.
@@ -309,42 +261,24 @@ impl Task {
         .boxed()
     }
 
-    /// The connection in use, or a new one.
-    async fn link(&mut self) -> Result<Link, StoreError> {
+    /// The connection in use.
+    fn link(&mut self) -> Option<Link> {
         let generation = self.start.reliance.generation();
-        let link = match self.link.take() {
-            Some(link) if link.generation == generation => link,
-            _ => self.connect(generation).await?,
-        };
-        Ok(self.link.insert(link).clone())
+        self.link.take_if(|link| link.generation != generation);
+        self.link.clone()
     }
 
-    /// Makes a new connection once the last one can do nothing any more.
-    async fn connect(&mut self, generation: Generation) -> Result<Link, StoreError> {
-        let mut link = self.start.door.connect().await?;
-        let failed = |error: RedisError| StoreError(sentence(&error));
-        let info: String = cmd("INFO").query_async(&mut link).await.map_err(failed)?;
-        let info = Info::parse(&info);
-        if info.generation() != generation {
-            self.start.reliance.doubt();
-            return Err(StoreError(format!(
-                "{REPLACED}; everything is loaded anew, so try again in some seconds"
-            )));
-        }
-        // A connection to another life of the server ended with it, and its id may be somebody else's.
-        if let Some(last) = self.last.take_if(|last| last.generation == generation) {
-            let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last.id).to_owned();
-            let killed = kill.query_async::<i64>(&mut link).await;
-            if let Err(error) = killed {
-                self.last = Some(last);
-                return Err(failed(error));
-            }
-        }
-        let id = cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?;
-        self.last = Some(Used { id, generation: generation.clone() });
-        self.commit.load_async(&mut link).await.map_err(failed)?;
-        let acknowledgement = Acknowledgement::of(self.start.durability, &info, self.start.within);
-        Ok(Link { connection: link, acknowledgement, id, generation })
+    /// Gets a connection for a group. While the server is away that is tried for a while: nothing of the group was
+    /// sent, so it need not be refused. Once that was in vain one try has to do for each group, until there is a
+    /// connection again.
+    fn reach(&mut self, group: Vec<Request>) -> Waiting {
+        let until = *self.until.get_or_insert_with(|| Instant::now() + self.start.keeps);
+        let way = Way { start: self.start.clone(), commit: self.commit.clone(), last: self.last.clone() };
+        async move { (group, way.reach(until).await) }.boxed().fuse()
+    }
+
+    fn reached(&mut self, link: &Link) {
+        (self.link, self.last, self.until) = (Some(link.clone()), Some(link.used()), None);
     }
 
     fn outcome(&self, request: &Request, answer: Value) -> Outcome {
@@ -398,6 +332,19 @@ fn is_conflict(answer: &Value) -> bool {
     matches!(parts.first(), Some(Value::BulkString(word)) if word == b"CONFLICT")
 }
 
+/// Which answers to a group do not settle anything. It may have overtaken others; and a part of it has overtaken the
+/// rest, if the server was told the script between two of its batches.
+fn unsettled(values: &[Value], mut overtook: bool) -> Vec<usize> {
+    let mut places = Vec::new();
+    for (place, value) in values.iter().enumerate() {
+        overtook |= is_forgotten(value);
+        if is_forgotten(value) || (overtook && is_conflict(value)) {
+            places.push(place);
+        }
+    }
+    places
+}
+
 /// Answers all of a group alike.
 fn answer(group: Vec<Request>, outcome: &Outcome) {
     for request in group {
@@ -419,4 +366,21 @@ fn script() -> Script {
         ));
     }
     Script::new(&format!("#!lua\n{check}{commit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_behind_what_was_not_written_for_want_of_the_script_is_no_answer_yet() {
+        let told = |text: &str| redis::parse_redis_value(text.as_bytes()).unwrap();
+        let forgotten = || told("-NOSCRIPT No matching script. Please use EVAL.\r\n");
+        let conflict = || told("*2\r\n$8\r\nCONFLICT\r\n$1\r\n3\r\n");
+        let taken = || told("*1\r\n$2\r\nOK\r\n");
+        let group = [conflict(), forgotten(), taken(), conflict(), forgotten()];
+        assert_eq!(unsettled(&group, false), [1, 3, 4]);
+        assert_eq!(unsettled(&group, true), [0, 1, 3, 4]);
+        assert!(unsettled(&[taken(), conflict()], false).is_empty());
+    }
 }

@@ -135,8 +135,8 @@ impl Readers {
         Q: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (permits, idle) = (Arc::clone(&self.permits), Arc::clone(&self.idle));
-        // In a task of its own: whoever reads may be left alone (a call whose client takes nothing more), and those behind
-        // it in the queue would wait with it.
+        // In a task of its own: whoever reads may be left alone (a call whose client takes nothing more), and those
+        // behind it in the queue would wait with it.
         let reading = async move {
             let permit = permits.acquire_owned().await.map_err(|_| Unread::Ending)?;
             let run = move || {

@@ -1,9 +1,10 @@
 //! The embedded store: one SQLite file in WAL mode, flushed at every commit.
 //!
-//! One thread owns the writing connection and commits what has queued up as a group ([`writer`]): each commit
-//! appends its record and its row of the [`journal`], and the tables of documents follow many commits at once
-//! ([`fold`]). The log is copied into the file beside it ([`checkpoint`]). Reads go to two connections of their own ([`connection::Readers`]); one document is put together
-//! from its row and what waits, whoever reads many has them folded first.
+//! One thread owns the writing connection and commits what has queued up as a group ([`writer`]): each commit appends
+//! its record and its row of the [`journal`], and the tables of documents follow many commits at once ([`fold`]). The
+//! log is copied into the file beside it ([`checkpoint`]). Reads go to two connections of their own
+//! ([`connection::Readers`]); one document is put together from its row and what waits, whoever reads many has them
+//! folded first.
 
 mod apply;
 mod blobs;
@@ -27,15 +28,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt,
-    Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, LivePage, Loaded, OutboxEntry, OutboxPlace,
+    Receipt, Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use crate::alarms::{Alarms, Kind};
 use apply::Prepared;
@@ -76,7 +76,8 @@ impl Sqlite {
     /// Opens the file, or makes it, and takes a new epoch: whoever had it open before is fenced off.
     ///
     /// # Errors
-    /// When the file is damaged, of another program, of a newer schema or filled in part by an import, or the disk refuses.
+    /// When the file is damaged, of another program, of a newer schema or filled in part by an import, or the disk
+    /// refuses.
     pub fn open(path: &Path, wall: Timestamp) -> Result<Self, StoreError> {
         Self::open_with(path, wall, Durability::Full)
     }
@@ -234,15 +235,10 @@ impl Store for Sqlite {
         self.read(move |connection| reader::load(connection, &key)).await
     }
 
-    async fn live(
-        &self,
-        key: &EntityKey,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<LiveDocument>, StoreError> {
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Result<LivePage, StoreError> {
         self.fold(Some(key)).await?;
         let (key, after) = (key.to_string(), after.to_owned());
-        self.read(move |connection| reader::live(connection, &key, &after, limit)).await
+        self.read(move |connection| reader::live_page(connection, &key, &after, limit)).await
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

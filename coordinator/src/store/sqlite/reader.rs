@@ -15,7 +15,8 @@ use super::garbage::Garbage;
 use super::journal::Place;
 use super::number::{signed, unsigned};
 use crate::store::{
-    DeadLetter, Fence, LIVE_PAGE, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version,
+    DeadLetter, Fence, LIVE_PAGE, LivePage, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply,
+    Version,
 };
 
 /// A document that was read, or why it cannot be.
@@ -43,8 +44,20 @@ pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loade
     })
 }
 
+pub(super) fn live_page(
+    connection: &Connection,
+    key: &str,
+    after: &str,
+    limit: usize,
+) -> rusqlite::Result<LivePage> {
+    let mut stands = connection.prepare_cached("SELECT version, batch FROM entity WHERE key = ?1")?;
+    let stands = stands.query_row([key], |row| Ok((Version(number(row, 0)?), Uuid::from_bytes(row.get(1)?))));
+    let (version, batch) = stands.optional()?.unwrap_or_default();
+    Ok(LivePage { version, batch, documents: live(connection, key, after, limit)? })
+}
+
 /// The planner would rather read all of the entity's documents, of which most are archived.
-pub(super) fn live(
+fn live(
     connection: &Connection,
     key: &str,
     after: &str,

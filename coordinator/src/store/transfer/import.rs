@@ -16,14 +16,17 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{FORMAT, Head, Line, Sum, Summary, TransferError, export};
-use crate::store::{Batch, Chunk, CommitError, OutboxEffect, Store, TimerChange, Version};
+use crate::store::{Batch, Chunk, CommitError, OutboxEffect, Receipt, Store, TimerChange, Version};
 
 /// Commits under way at a time: a store writes them together.
 const WINDOW: usize = 256;
+/// Bytes under way at a time, unless one commit alone has more: a store may hold them twice, as they came and as it
+/// writes them.
+const UNDER_WAY: usize = 16 << 20;
 /// Documents of one commit.
 const DOCUMENTS: usize = 256;
-/// How long a commit may be, bytes, unless one thing alone is longer: Redis refuses very long ones, and serves nobody else
-/// meanwhile.
+/// How long a commit may be, bytes, unless one thing alone is longer: Redis refuses very long ones, and serves nobody
+/// else meanwhile.
 const BYTES: usize = 4 << 20;
 
 /// Reads the file twice: before anything is written it is known to be whole. Then the store is exported again, to
@@ -104,7 +107,8 @@ fn parse<T: serde::de::DeserializeOwned>(line: u64, text: &[u8]) -> Result<T, Tr
     serde_json::from_slice(text).map_err(|error| TransferError::Format { line, problem: error.to_string() })
 }
 
-type Commit = Pin<Box<dyn Future<Output = Result<Version, CommitError>> + Send>>;
+/// Gives the bytes of a commit, and what became of it.
+type Commit = Pin<Box<dyn Future<Output = (usize, Result<Version, CommitError>)> + Send>>;
 
 /// Turns lines into commits.
 struct Pen {
@@ -118,18 +122,20 @@ struct Pen {
     /// What one entity wrote at one moment, with its length.
     gathered: Option<(Batch, usize)>,
     under_way: FuturesOrdered<Commit>,
+    /// Those that are under way.
+    bytes: usize,
 }
 
 impl Pen {
     fn new(store: Arc<dyn Store>, epoch: u64) -> Self {
         let (places, under_way) = (HashMap::new(), FuturesOrdered::new());
-        Self { store, epoch, has_begun: false, places, gathered: None, under_way }
+        Self { store, epoch, has_begun: false, places, gathered: None, under_way, bytes: 0 }
     }
 
     /// `bytes` is the length of the line.
     async fn write(&mut self, line: Line, bytes: usize) -> Result<(), TransferError> {
         match line {
-            Line::Record { key, at, events } => self.commit(Batch { events, ..empty(key, at) }).await,
+            Line::Record { key, at, events } => self.commit(Batch { events, ..empty(key, at) }, bytes).await,
             Line::Document { key, document, at, live, head, body } => {
                 let body = Some(Json::of(&body));
                 let put =
@@ -142,7 +148,7 @@ impl Pen {
             }
             Line::Blob { key, blob, bytes: kept, at } => {
                 let blobs = vec![BlobChange::Keep { blob, bytes: kept }];
-                self.commit(Batch { blobs, ..empty(key, at) }).await
+                self.commit(Batch { blobs, ..empty(key, at) }, bytes).await
             }
             Line::DeadLetter { source, sequence, at, effect, reason, buried_at } => {
                 self.gather(source, at, bytes).await?.outbox.push(OutboxEffect { sequence, effect });
@@ -212,8 +218,8 @@ impl Pen {
         let (batch, before) = match self.gathered.take() {
             Some(gathered) if fits(&gathered) => gathered,
             other => {
-                if let Some((batch, _)) = other {
-                    self.send(batch).await?;
+                if let Some((batch, before)) = other {
+                    self.send(batch, before).await?;
                 }
                 (empty(key, at), 0)
             }
@@ -221,40 +227,48 @@ impl Pen {
         Ok(&mut self.gathered.insert((batch, before + bytes)).0)
     }
 
-    async fn commit(&mut self, batch: Batch) -> Result<(), TransferError> {
+    async fn commit(&mut self, batch: Batch, bytes: usize) -> Result<(), TransferError> {
         self.send_gathered().await?;
-        self.send(batch).await
+        self.send(batch, bytes).await
     }
 
     async fn send_gathered(&mut self) -> Result<(), TransferError> {
         match self.gathered.take() {
-            Some((batch, _)) => self.send(batch).await,
+            Some((batch, bytes)) => self.send(batch, bytes).await,
             None => Ok(()),
         }
     }
 
-    async fn send(&mut self, mut batch: Batch) -> Result<(), TransferError> {
+    /// The store begins with it at once, so that it has work while the next lines are read.
+    async fn send(&mut self, mut batch: Batch, bytes: usize) -> Result<(), TransferError> {
         let fence = self.store.fence(&batch.key);
         if fence.epoch.0 <= self.epoch {
             return Err(TransferError::Clock(self.epoch - fence.epoch.0 + 1));
         }
         self.begin().await?;
-        while self.under_way.len() >= WINDOW {
+        while !self.has_room(bytes) {
             self.settle_one().await?;
         }
         let (version, last) = self.places.entry(batch.key.clone()).or_default();
         (batch.expected, batch.after) = (*version, *last);
         (*version, *last) = (Version(version.0 + 1), batch.id);
-        let store = Arc::clone(&self.store);
-        self.under_way.push_back(Box::pin(async move { store.commit(fence, Arc::new(batch)).await }));
+        let (receipt, outcome) = Receipt::awaited();
+        self.store.submit(fence, Arc::new(batch), receipt);
+        self.bytes += bytes;
+        self.under_way.push_back(Box::pin(async move { (bytes, outcome.await) }));
         Ok(())
     }
 
+    fn has_room(&self, bytes: usize) -> bool {
+        let fits = self.under_way.len() < WINDOW && self.bytes + bytes <= UNDER_WAY;
+        fits || self.under_way.is_empty()
+    }
+
     async fn settle_one(&mut self) -> Result<(), TransferError> {
-        match self.under_way.next().await {
-            Some(outcome) => Ok(outcome.map(|_| ())?),
-            None => Ok(()),
-        }
+        let Some((bytes, outcome)) = self.under_way.next().await else { return Ok(()) };
+        self.bytes -= bytes;
+        outcome?;
+        Ok(())
     }
 
     async fn finish(&mut self) -> Result<(), TransferError> {

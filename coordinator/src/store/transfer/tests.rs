@@ -1,5 +1,7 @@
 use std::io::Cursor;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use skein_shared::entity::{BlobChange, DocumentChange};
@@ -7,7 +9,7 @@ use skein_shared::id::{Kind, Name};
 use uuid::Uuid;
 
 use super::*;
-use crate::store::memory::{Contents, Memory};
+use crate::store::memory::{Contents, Fault, Gate, Memory};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Batch, Chunk, OutboxEffect, Store, TimerChange, Version};
 
@@ -167,6 +169,32 @@ async fn much_of_one_entity_goes_in_commits_of_a_few_mib() {
     let versions = new.versions().await.unwrap();
     assert!(versions.iter().all(|(_, version)| version.0 >= 4), "{versions:?}");
     assert_eq!(new.load(&pool()).await.unwrap().replies.len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_import_into_a_slow_store_has_few_bytes_under_way() {
+    const LARGE: usize = 1_000_000;
+    const AGENTS: usize = 24;
+    let store = Memory::new(START);
+    for number in 0..AGENTS {
+        let name = Name::parse(&format!("worker-{number}")).unwrap();
+        let key = EntityKey::agent(&Name::parse("default").unwrap(), &name);
+        let events = vec![EventRecord { subject: None, body: json!("x".repeat(LARGE)).into() }];
+        store.commit(store.fence(&key), Batch { events, ..batch(key, 0) }.into()).await.unwrap();
+    }
+    let (old, file) = exported(&store).await;
+    let (new, gate) = (Memory::new(LATER), Gate::default());
+    let faults = new.contents().faults().clone();
+    for _ in 0..AGENTS {
+        faults.push(Fault::Slow(gate.clone()));
+    }
+    let mut importing = pin!(imported(Arc::new(new), &file));
+    // Time passes once nothing else is left to do.
+    tokio::time::timeout(Duration::from_secs(1), &mut importing).await.unwrap_err();
+    let under_way = AGENTS - faults.left();
+    assert!((1..=(16 << 20) / LARGE).contains(&under_way), "{under_way} are under way");
+    gate.open();
+    assert_eq!(importing.await.unwrap(), old);
 }
 
 /// What comes last, effects that are to be delivered and timers, would be missed by nobody.

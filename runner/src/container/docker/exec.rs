@@ -57,8 +57,8 @@ impl Inside {
         }
     }
 
-    /// Kills the processes with this mark, which a tool has started and left. A runner that is not root can neither see nor
-    /// signal another user's: then a process of that user does it, inside.
+    /// Kills the processes with this mark, which a tool has started and left. A runner that is not root can neither see
+    /// nor signal another user's: then a process of that user does it, inside.
     async fn end(self, command: Vec<String>, mark: String) -> io::Result<()> {
         if self.handle.cgroup.is_some() && tree::is_in_reach(self.handle.pid) {
             return freeze::kill_marked(vec![mark]).await;

@@ -65,8 +65,8 @@ pub struct DockerEngine {
     runner: String,
     program: Program,
     instances: Arc<Instances>,
-    /// Told of the end of it for each instance whose container is being made: the daemon goes on with that when nobody waits
-    /// for it any more.
+    /// Told of the end of it for each instance whose container is being made: the daemon goes on with that when nobody
+    /// waits for it any more.
     making: Mutex<HashMap<String, channel::Receiver<()>>>,
     /// Held by whoever makes a network.
     networks: Turn<()>,
@@ -117,7 +117,8 @@ impl DockerEngine {
         Self { docker, runner: runner.to_owned(), program, instances, making, networks, guard }
     }
 
-    /// Makes and starts the container, whose output begins there in its log. It exists from the first of the two steps on.
+    /// Makes and starts the container, whose output begins there in its log. It exists from the first of the two steps
+    /// on.
     async fn create(
         &self,
         spec: &Spec,

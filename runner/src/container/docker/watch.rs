@@ -15,8 +15,8 @@ use crate::container::Exit;
 const PAUSE: Duration = Duration::from_millis(500);
 /// What the kernel's killer of processes leaves as exit code: 128 and the number of SIGKILL.
 const KILLED: i32 = 137;
-/// The daemon hears of want of memory by another way than of the end, and on a busy machine later. Whoever was killed is
-/// looked at again so often, with so long between.
+/// The daemon hears of want of memory by another way than of the end, and on a busy machine later. Whoever was killed
+/// is looked at again so often, with so long between.
 const LOOKS: usize = 20;
 const LOOK: Duration = Duration::from_millis(100);
 

@@ -89,9 +89,9 @@ impl Ledger {
         .await
     }
 
-    /// A user of an agent's that is not `taken`; a new one if it has none. A user is never another agent's: what the first
-    /// left behind with it, such as files and programs that run as it, would be the second's. `None` when all of `users`
-    /// are given away.
+    /// A user of an agent's that is not `taken`; a new one if it has none. A user is never another agent's: what the
+    /// first left behind with it, such as files and programs that run as it, would be the second's. `None` when all of
+    /// `users` are given away.
     pub async fn user(
         &self,
         swarm: &str,

@@ -241,7 +241,7 @@ impl Agent {
     fn keep_letter(&mut self, letter: &DeadLetter, changes: &mut Changes) {
         let head = Letter { reason: letter.reason.clone(), at: letter.at };
         let body = body::Letter::new(&self.name, letter);
-        changes.put_with(format_args!("dead/{}", letter.id), &head, &body);
+        changes.create_with(format_args!("dead/{}", letter.id), &head, &body);
         self.letters.insert(letter.id, head);
         if self.letters.len() > limits::LETTERS
             && let Some((id, head)) = self.letters.pop_first()
@@ -293,7 +293,8 @@ impl Agent {
     fn queue(&mut self, instance: &Instance, item: &Item, changes: &mut Changes) {
         let wanted = body::Wanted { source: &item.source, receipt: item.receipt };
         self.add_instance(instance, wanted, changes);
-        changes.put_with(format_args!("queue/{}", item.instance), item, &body::Queued::new(&self.name, item));
+        let queued = body::Queued::new(&self.name, item);
+        changes.create_with(format_args!("queue/{}", item.instance), item, &queued);
         self.index.enter(item, Part::of(instance));
         self.queue.insert(item.instance.clone(), item.clone());
     }

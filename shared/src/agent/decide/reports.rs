@@ -39,7 +39,8 @@ impl Draft<'_> {
             Report::Spilled => self.spilled(&instance),
             Report::Restored { pid } => self.restored(&instance, *pid),
             Report::Exited { code, signal, reason, usage } => {
-                // The report that it had begun may still be on its way: one that is refused is sent again, behind others.
+                // The report that it had begun may still be on its way: one that is refused is sent again, behind
+                // others.
                 self.began(id, None);
                 // Likewise that it was started again. What ends in its sleep has no status.
                 if code.is_some() {

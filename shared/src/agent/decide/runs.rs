@@ -82,8 +82,8 @@ impl Draft<'_> {
                 self.lose(&instance, runner);
                 continue;
             }
-            // What was queued as its agent was disabled has ended then. A call must not come back to such a queue: nobody
-            // looks for it there any more, as is done for what is no call.
+            // What was queued as its agent was disabled has ended then. A call must not come back to such a queue:
+            // nobody looks for it there any more, as is done for what is no call.
             if !self.agent.serves_calls() && instance.class == Class::Call {
                 self.drop_queued(id, DISABLED, None);
                 continue;
@@ -100,8 +100,8 @@ impl Draft<'_> {
     }
 
     /// Makes good what was lost with a stream of the runner: nobody else knows of it. Nothing is given up for what the
-    /// runner does not hold. It wrote that down earlier, and may have been given a run since, over another stream; so it is
-    /// told again what each is to be, and says what it knows nothing of.
+    /// runner does not hold. It wrote that down earlier, and may have been given a run since, over another stream; so
+    /// it is told again what each is to be, and says what it knows nothing of.
     pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Option<Token>)]) -> Reply {
         for (id, seen) in held {
             let Some(instance) = self.on(runner, id) else { continue };
@@ -116,8 +116,8 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    /// The runner has obeyed a command that a failover of the store has dropped. It is told above that what the instance is
-    /// to be; what obeyed more than its start has begun.
+    /// The runner has obeyed a command that a failover of the store has dropped. It is told above that what the
+    /// instance is to be; what obeyed more than its start has begun.
     pub(super) fn overrule(&mut self, instance: &Instance, seen: Option<Token>) {
         self.began(&instance.id, None);
         let token = self.token_after(seen);
@@ -127,9 +127,9 @@ impl Draft<'_> {
         self.send(command);
     }
 
-    /// What makes an instance on the runner what it is to be, under the token of what the runner was told last: where that
-    /// was heard it changes nothing, and the first may just be on its way. Were a run started elsewhere instead, it would run twice; and one that has begun is
-    /// never told to start, so that it does not begin anew.
+    /// What makes an instance on the runner what it is to be, under the token of what the runner was told last: where
+    /// that was heard it changes nothing, and the first may just be on its way. Were a run started elsewhere instead,
+    /// it would run twice; and one that has begun is never told to start, so that it does not begin anew.
     fn command_anew(&self, instance: &Instance, runner: &str) -> Option<Effect> {
         let token = instance.token?;
         match instance.state {

@@ -51,8 +51,9 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    /// Empties the queue of what nobody serves and ends the runs that wait; what runs goes on. A dead letter holds all that
-    /// its run was to be given, so one decision writes so many of them; the rest starts no more and is due at once.
+    /// Empties the queue of what nobody serves and ends the runs that wait; what runs goes on. A dead letter holds all
+    /// that its run was to be given, so one decision writes so many of them; the rest starts no more and is due at
+    /// once.
     pub(super) fn stop_work(&mut self, reason: &str, dead: &str) {
         if !self.agent.serves_calls() {
             for id in self.queued_calls() {

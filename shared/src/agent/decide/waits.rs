@@ -213,8 +213,8 @@ impl Draft<'_> {
         self.send(effect);
     }
 
-    /// The event of triggers that the instance was woken by and has not heard of, with its receipt and the wait. What it
-    /// is started again with it has heard once its runner has said that it was.
+    /// The event of triggers that the instance was woken by and has not heard of, with its receipt and the wait. What
+    /// it is started again with it has heard once its runner has said that it was.
     pub(super) fn unheard(&self, id: &InstanceId) -> Option<(Uuid, Uuid, &Envelope)> {
         let begins_again = self.agent.instances.get(id).is_some_and(Instance::begins_again);
         let wait = self.wait_of(id).filter(|wait| !wait.delivered || begins_again)?;

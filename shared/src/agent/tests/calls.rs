@@ -329,8 +329,8 @@ fn a_caller_that_has_noted_whom_it_calls_is_told_only_if_it_may_have_ended_since
     assert_eq!(told(3, "lead-0000000a", true), ["note_callee"], "its runner may have reported its end");
 }
 
-/// The digest of a request is taken of its JSON, and a repeat may come to a newer build, or find the caller told or with
-/// other callers of its own.
+/// The digest of a request is taken of its JSON, and a repeat may come to a newer build, or find the caller told or
+/// with other callers of its own.
 #[test]
 fn a_call_is_the_same_request_whether_the_caller_is_noted_and_whomever_it_serves() {
     let call = |noted, chain: &[&str]| Command::Call {

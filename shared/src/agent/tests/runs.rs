@@ -136,8 +136,8 @@ fn a_start_that_its_runner_does_not_have_yet_is_sent_again_and_made_nowhere_else
     assert_eq!(world.end_of(&run).0, "completed");
 }
 
-/// What a runner says that it holds is old by the time it is compared: a run may have come to it over another stream since,
-/// and have begun.
+/// What a runner says that it holds is old by the time it is compared: a run may have come to it over another stream
+/// since, and have begun.
 #[test]
 fn a_run_that_its_runner_did_not_hold_yet_is_asked_after_and_not_given_up() {
     let mut world = World::new(1);
@@ -261,8 +261,8 @@ fn what_a_runner_was_told_last_and_has_not_heard_is_sent_again() {
     assert_repeats(&mut world, &run, thawed);
 }
 
-/// The command that a run's runner was given last comes again if it has seen less, or if the run waits for its answer, and
-/// only then.
+/// The command that a run's runner was given last comes again if it has seen less, or if the run waits for its answer,
+/// and only then.
 fn assert_repeats(world: &mut World, run: &InstanceId, less: Token) {
     let (last, count) = (world.told.last().cloned(), world.told.len());
     let now = world.instance(run).clone();

@@ -17,8 +17,9 @@ use crate::limits;
 const GRACE_MS: u64 = 10_000;
 
 impl Draft<'_> {
-    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there. Of what is placed there the agents
-    /// are told whether it was there, since they know what the runner was told; what it knows nothing of it says.
+    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there. Of what is placed there the
+    /// agents are told whether it was there, since they know what the runner was told; what it knows nothing of it
+    /// says.
     pub(super) fn register(&mut self, registration: &Registration) -> Result<Reply, Refusal> {
         let name = &registration.runner;
         if name.is_empty() {

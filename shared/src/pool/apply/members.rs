@@ -64,8 +64,8 @@ impl Pool {
         let body = body(&member, self.active(join.agent), at, own);
         changes.create(member_key(join.agent), &member, body);
         self.take_member(join.agent, member);
-        // One commit may have both a leave and this, and then changes the texts that were there before: what a new member
-        // does not have is taken away by name.
+        // One commit may have both a leave and this, and then changes the texts that were there before: what a new
+        // member does not have is taken away by name.
         let texts = json!({
             "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
             "identityMd": profile::identity_md(join), "setupScript": null, "toolsMd": null,

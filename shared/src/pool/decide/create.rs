@@ -105,8 +105,8 @@ impl Pool {
         Created { task, by, spec, status, agent, offered_to, dependencies, until, sketch, news, at }
     }
 
-    /// What an agent makes of a task about an issue is about that issue, too, unless it comes from Slack or names another
-    /// repository.
+    /// What an agent makes of a task about an issue is about that issue, too, unless it comes from Slack or names
+    /// another repository.
     fn pass_on_subject(&self, create: &Create, spec: &mut TaskSpec) {
         let parent = spec.parent.filter(|_| create.by.is_some() && spec.source != Source::Slack);
         let parent = parent.and_then(|parent| self.tasks.get(parent));

@@ -104,8 +104,8 @@ impl Pool {
     }
 
     /// The wait is over: its tasks have a usual lease again, from now. Who has just woken has reported nothing for the
-    /// whole wait, so that a task counts as stalled when this ends: it is the longer of the usual leases also for one that
-    /// a runner watches, and no shorter one because little of the wait was left.
+    /// whole wait, so that a task counts as stalled when this ends: it is the longer of the usual leases also for one
+    /// that a runner watches, and no shorter one because little of the wait was left.
     pub(super) fn decide_shorten(&self, instance: &InstanceId, ctx: &Ctx) -> Decision<Pool> {
         let until = ctx.now + Term::Agent.period();
         let is_short = |id: &Uuid| self.tasks.get(*id).is_some_and(|task| task.until < Some(until));

@@ -262,8 +262,8 @@ impl Pool {
         Some(Effect::entity::<Costs>(EntityKey::of(Kind::Costs, &self.swarm), &command))
     }
 
-    /// Dependants of a task that did not complete can never start. The lead is told in its inbox; their other creators, who
-    /// read no inbox, by a post that mentions them.
+    /// Dependants of a task that did not complete can never start. The lead is told in its inbox; their other creators,
+    /// who read no inbox, by a post that mentions them.
     fn notices(&self, id: Uuid, outcome: Outcome) -> Vec<Effect> {
         if outcome == Outcome::Completed {
             return Vec::new();

@@ -19,8 +19,8 @@ const ADVICE: &str = "If others shall do it, send-task with this task as parentT
                       swarm knows what theirs is about, and tells you what becomes of it.";
 
 impl Pool {
-    /// What is asked for is a task of the lead's, and of the pool's while nobody leads; so are news of what an open task
-    /// is about. What is the swarm's no longer ends all tasks about it.
+    /// What is asked for is a task of the lead's, and of the pool's while nobody leads; so are news of what an open
+    /// task is about. What is the swarm's no longer ends all tasks about it.
     pub(super) fn decide_forge(&self, activity: &Activity, ctx: &mut Ctx) -> Answer {
         let mut decision = Decision::reply(Reply::Heard { tasks: Vec::new() });
         for subject in &activity.subjects {

@@ -87,9 +87,9 @@ impl Pool {
         Ok(Decision::new(Reply::Heard { tasks }, events))
     }
 
-    /// They know whether a lead has had something of the thread; in all others it is for the lead if the swarm is `meant`.
-    /// While nobody leads, a thread stays with whoever had it, who may lead again. Whoever asks the swarm for something is
-    /// told once the message is there.
+    /// They know whether a lead has had something of the thread; in all others it is for the lead if the swarm is
+    /// `meant`. While nobody leads, a thread stays with whoever had it, who may lead again. Whoever asks the swarm for
+    /// something is told once the message is there.
     fn leave_to_inboxes(
         &self,
         said: &Said,

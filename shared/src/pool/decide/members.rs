@@ -237,7 +237,8 @@ impl Pool {
         ))
     }
 
-    /// A name that somebody is to have from now on. Stored ones may be longer: they were taken before there was a longest.
+    /// A name that somebody is to have from now on. Stored ones may be longer: they were taken before there was a
+    /// longest.
     fn require_free_name(&self, name: &str) -> Result<(), Refusal> {
         wire::length("name", name, 1, NAME)?;
         if !self.names.contains_key(name) {

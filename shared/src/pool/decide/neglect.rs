@@ -1,5 +1,5 @@
-//! Work that does not move though nobody died: started and not reported on, claimable and not claimed, or assigned and not
-//! begun.
+//! Work that does not move though nobody died: started and not reported on, claimable and not claimed, or assigned and
+//! not begun.
 
 use uuid::Uuid;
 
@@ -92,7 +92,8 @@ impl Pool {
         ))
     }
 
-    /// When an operator is to be told, for the first time or again, of agents that begin nothing though work waits for them.
+    /// When an operator is to be told, for the first time or again, of agents that begin nothing though work waits for
+    /// them.
     pub(in crate::pool) fn begin_due(&self) -> Option<Timestamp> {
         let first = self.idle.untold().next().map(|(since, _)| since + limits::TASK_UNCLAIMED);
         let due = first.into_iter().chain(self.idle.worst().map(|(_, again)| again)).min()?;

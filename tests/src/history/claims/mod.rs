@@ -1,8 +1,8 @@
 //! Tasks: C1 one claim at a time, C2 attempts and completions, C3 none lost, C4 none invented, C5 order, C6 capacity,
 //! C7 effects once; and a read shows what was acknowledged before it.
 //!
-//! Three witnesses are compared: what clients were told, what the store shows after everything has healed, and the log of
-//! the pool's events in the order of their commits.
+//! Three witnesses are compared: what clients were told, what the store shows after everything has healed, and the log
+//! of the pool's events in the order of their commits.
 
 mod log;
 mod store;
@@ -89,8 +89,8 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
     broken
 }
 
-/// What was told between two moments may have been lost, and counts for nothing. A node may hear of the loss late, and tell
-/// a client once more, until a third moment, what it had claimed by then: that counts for nothing either.
+/// What was told between two moments may have been lost, and counts for nothing. A node may hear of the loss late, and
+/// tell a client once more, until a third moment, what it had claimed by then: that counts for nothing either.
 pub fn forget_lost(history: &History, lost: &Range<Moment>, heard: Moment) -> Vec<Operation<Call, Answer>> {
     let mut known = forget_between(history, lost.start, lost.end);
     let is_claim = |call: &Call| matches!(call, Call::Claim { .. } | Call::ClaimNext);

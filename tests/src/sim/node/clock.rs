@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use crate::sim::config::{Broken, Config};
 
-/// Time that never goes back, as `entity/clock.rs` has it, and that on the wall, which goes on while the machine sleeps.
+/// Time that never goes back, as `entity/clock.rs` has it, and that on the wall, which goes on while the machine
+/// sleeps.
 pub struct Clock {
     pub(super) begun: Instant,
     wall: u64,

@@ -7,10 +7,12 @@ use skein_coordinator::cluster::steward::{Input, Output, Question};
 use skein_coordinator::store::Fence;
 use skein_coordinator::store::redis::lease::{Acquired, Kept};
 use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::vigil::Vigil;
 use tokio::time::Instant;
 
 use super::{Answer, Ask, In, Node, Out, Then};
 use crate::sim::config::Broken;
+use crate::sim::store::Wanted;
 
 impl Node {
     pub(super) fn begin_round(&mut self) {
@@ -85,11 +87,15 @@ impl Node {
                 Ask::BeginAnew
             }
             Question::Renew(held) => Ask::Renew(held.clone()),
-            Question::Beat(me) => Ask::Beat(me.clone()),
+            Question::Beat(me) => Ask::Beat(me.clone(), self.living.silent(self.now)),
             Question::Leases => Ask::Leases,
             Question::Acquire(shards) => {
-                let wanted = shards.iter().map(|shard| (*shard, self.rng.u64(..))).collect();
-                Ask::Acquire(wanted, self.highest)
+                let wanted = shards.iter().map(|shard| Wanted {
+                    shard: *shard,
+                    nonce: self.rng.u64(..),
+                    over: self.vigil.over(shard, self.now),
+                });
+                Ask::Acquire(wanted.collect(), self.highest)
             }
             Question::Release(held) => Ask::Release(held.clone()),
             Question::Leave(shards, until) => return self.leave(&shards.clone(), *until),
@@ -110,8 +116,15 @@ impl Node {
             (Question::Renew(_), Some(Answer::Kept(kept))) => {
                 Input::Renewed(kept.into_iter().map(Ok).collect())
             }
-            (Question::Beat(_), Some(Answer::Members(members))) => Input::Members(members),
-            (Question::Leases, Some(Answer::Leases(leases))) => Input::Leases(leases),
+            (Question::Beat(_), Some(Answer::Members(said, clock))) => {
+                Input::Members(self.living.hear(said, clock, self.now))
+            }
+            (Question::Leases, Some(Answer::Leases(written, clock))) => {
+                if self.broken == Some(Broken::LeasesEndByTheClockOfTheStore) {
+                    self.vigil = Vigil::over_hints();
+                }
+                Input::Leases(self.vigil.standing(written, clock, self.now))
+            }
             (Question::Acquire(_), Some(Answer::Acquired(answers))) => {
                 Input::Acquired(answers.into_iter().map(Ok).collect())
             }
@@ -124,7 +137,7 @@ impl Node {
     /// Takes note of the highest epoch, as `store/redis/lease` does.
     fn see(&mut self, answer: Option<&Answer>) {
         let epochs: Vec<u64> = match answer {
-            Some(Answer::Leases(leases)) => leases.iter().map(|lease| lease.epoch.0).collect(),
+            Some(Answer::Leases(written, _)) => written.iter().map(|it| it.lease.epoch.0).collect(),
             Some(Answer::Acquired(answers)) => {
                 let taken = answers.iter().filter_map(|answer| match answer {
                     Acquired::Taken(fence) => Some(fence.epoch.0),

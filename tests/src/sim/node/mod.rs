@@ -17,14 +17,17 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::Value;
+use skein_coordinator::cluster::living::Living;
 use skein_coordinator::cluster::member::Member;
-use skein_coordinator::cluster::steward::{Question, Steward};
+use skein_coordinator::cluster::steward::{Question, Steward, lives};
 use skein_coordinator::cluster::table::Known;
 use skein_coordinator::entity::line::Outcome;
 use skein_coordinator::outbox::lanes::{Ended, Lanes, Name};
 use skein_coordinator::store::redis::held::Slots;
-use skein_coordinator::store::redis::lease::{Acquired, Kept, Lease};
+use skein_coordinator::store::redis::lease::{Acquired, Kept, Written};
+use skein_coordinator::store::redis::members::Said;
 use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::vigil::Vigil;
 use skein_coordinator::store::{Batch, Fence, Mark, OutboxEntry, OutboxPlace, Version};
 use skein_shared::Refusal;
 use skein_shared::entity::{RunnerCommand, Signal};
@@ -36,6 +39,7 @@ use uuid::Uuid;
 
 use super::config::{Broken, Config};
 use super::hosted::{Asked, Back, Found};
+use super::store::Wanted;
 use clock::Clock;
 use desks::Desked;
 use trips::{Gather, Rpc, Trip};
@@ -135,9 +139,10 @@ pub enum Ask {
     IsTheSame(u64),
     BeginAnew,
     Renew(Vec<(Shard, Fence)>),
-    Beat(Member),
+    /// With those who have fallen silent.
+    Beat(Member, Vec<(String, u64)>),
     Leases,
-    Acquire(Vec<(Shard, u64)>, u64),
+    Acquire(Vec<Wanted>, u64),
     Release(Vec<(Shard, Fence)>),
     /// A new connection for commits, after the old one was killed.
     Connect {
@@ -166,8 +171,9 @@ pub enum Answer {
     /// In which life the server is now.
     Anew(u64),
     Kept(Vec<Kept>),
-    Members(Vec<Member>),
-    Leases(Vec<Lease>),
+    /// With what the clock of the store said, as with the leases.
+    Members(Vec<Said>, u64),
+    Leases(Vec<Written>, u64),
     Acquired(Vec<Acquired>),
     Link {
         run: u64,
@@ -298,6 +304,8 @@ pub struct Node {
     slots: Slots,
     known: Known,
     steward: Steward,
+    vigil: Vigil<Shard>,
+    living: Living,
     had: BTreeMap<Shard, Fence>,
     /// The highest epoch that it has seen.
     pub(super) highest: u64,
@@ -353,6 +361,8 @@ impl Node {
             slots: Slots::default(),
             known: Known::default(),
             steward: Steward::new(config.lease, config.settle, now),
+            vigil: Vigil::over_leases(),
+            living: Living::new(lives(config.lease)),
             had: BTreeMap::new(),
             highest: 0,
             moved: false,

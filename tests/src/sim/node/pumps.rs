@@ -25,8 +25,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 impl Node {
-    /// Begins anew: what was read may be another node's to deliver now, and of what came some stands behind the place up
-    /// to which was read.
+    /// Begins anew: what was read may be another node's to deliver now, and of what came some stands behind the place
+    /// up to which was read.
     pub(super) fn restart_pumps(&mut self) {
         let ended = std::mem::take(&mut self.lanes).end();
         self.lanes_turn += 1;

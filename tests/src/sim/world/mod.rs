@@ -96,6 +96,8 @@ enum Event {
     /// All machines have stood still for a while: their walls are ahead, and nothing else has gone on. Once: who starts
     /// after that is ahead of the others by as much, and they wait for it when they take over.
     Sleep,
+    /// The clock of the store is set.
+    Step,
     Command {
         client: usize,
         command: (EntityKey, RunnerCommand),
@@ -120,6 +122,7 @@ impl Event {
                 | Event::FailOver
                 | Event::ContainerDeath
                 | Event::Sleep
+                | Event::Step
         )
     }
 }
@@ -190,7 +193,8 @@ pub struct World {
 impl World {
     pub fn new(config: Config, aloud: bool) -> Self {
         let seed = config.seed;
-        let kinds = ["crash", "pause", "cut", "drain", "fail over", "clock", "container death", "sleep"];
+        let kinds =
+            ["crash", "pause", "cut", "drain", "fail over", "clock", "container death", "sleep", "step"];
         let mut world = Self {
             now: 0,
             start: Instant::now(),
@@ -269,6 +273,7 @@ impl World {
         self.soon("fail over", faults.fail_over, Event::FailOver);
         self.soon("container death", faults.container_death, Event::ContainerDeath);
         self.soon("sleep", faults.sleep, Event::Sleep);
+        self.soon("step", faults.step, Event::Step);
         self.after(BEAT, Event::Beat);
         if faults.fail_over > 0 {
             self.after(0, Event::Replicate);
@@ -368,6 +373,7 @@ impl World {
                 self.trace.note(self.now, format_args!("all machines have slept for {span} ms"));
                 self.slept += span;
             }
+            Event::Step => self.set_clock(),
             Event::Command { client, command } => self.command(client, command),
             Event::Ended { client, instance } => self.container_is_through(client, instance),
             Event::Heal => self.heal(),

@@ -36,13 +36,14 @@ impl World {
 
     pub(super) fn execute(&mut self, owner: &str, ask: Ask) -> Option<Answer> {
         let now = (BEGIN + self.now / 1_000).saturating_add_signed(self.store.offset);
+        let clock = now.saturating_add_signed(self.store.set);
         let lease = self.config.lease;
         Some(match ask {
             Ask::IsTheSame(run) => Answer::Same(run == self.store.run),
             Ask::BeginAnew => Answer::Anew(self.store.run),
             Ask::Renew(held) => {
                 let kept =
-                    held.iter().map(|(shard, fence)| self.store.primary.renew(*shard, *fence, lease, now));
+                    held.iter().map(|(shard, fence)| self.store.primary.renew(*shard, *fence, lease, clock));
                 Answer::Kept(kept.collect())
             }
             Ask::Release(held) => {
@@ -55,16 +56,18 @@ impl World {
                 }
                 Answer::Kept(kept)
             }
-            Ask::Beat(me) => Answer::Members(self.store.primary.beat(me, lives(self.config.lease), now)),
-            Ask::Leases => Answer::Leases(self.store.primary.leases(now)),
+            Ask::Beat(me, silent) => {
+                Answer::Members(self.store.primary.beat(&me, lives(lease), &silent, clock), clock)
+            }
+            Ask::Leases => Answer::Leases(self.store.primary.leases(), clock),
             Ask::Acquire(shards, seen) => {
                 let mut answers = Vec::new();
                 for wanted in shards {
                     let broken = self.config.broken;
                     let told = if broken == Some(Broken::EpochsSeenAreForgotten) { 0 } else { seen };
-                    let answer = self.store.primary.acquire(wanted, (owner, told), lease, now, broken);
+                    let answer = self.store.primary.acquire(wanted, (owner, told), lease, clock, broken);
                     if let Acquired::Taken(fence) = &answer {
-                        self.witness.granted(wanted.0, *fence, seen, self.config.clocks_apart);
+                        self.witness.granted(wanted.shard, *fence, seen, self.config.clocks_apart);
                     }
                     answers.push(answer);
                 }
@@ -102,6 +105,12 @@ impl World {
                 Answer::TakenOut { all: refused.count() == 0 }
             }
         })
+    }
+
+    pub(super) fn set_clock(&mut self) {
+        self.store.set = self.dice("step").i64(-30_000..30_000);
+        self.trace.note(self.now, format_args!("the clock of the store is set {} ms off", self.store.set));
+        self.soon("step", self.config.faults.step, Event::Step);
     }
 
     pub(super) fn commit(

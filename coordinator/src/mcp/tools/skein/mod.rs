@@ -1,4 +1,5 @@
-//! Skein's own tools: waiting for changes, claiming tasks by tag, steering them, asking people, finding and calling tools.
+//! Skein's own tools: waiting for changes, claiming tasks by tag, steering them, asking people, finding and calling
+//! tools.
 
 mod ask;
 mod claim;

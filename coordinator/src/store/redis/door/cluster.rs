@@ -1,7 +1,7 @@
 //! A Redis Cluster, which keeps all of a store on the node that has the slot of its hash tag.
 //!
-//! The nodes that the URL names are asked at each connection who that is: after a failover, or after the slot was moved,
-//! it is another one.
+//! The nodes that the URL names are asked at each connection who that is: after a failover, or after the slot was
+//! moved, it is another one.
 
 use futures::future::join_all;
 use redis::{AsyncConnectionConfig, Client, RedisResult, TlsCertificates, cmd};

@@ -27,14 +27,14 @@ impl Hosts {
         self.names.iter().map(address).collect()
     }
 
-    /// How to speak with a server as the user of the URL; the address in it means nothing.
+    /// How to speak with a server; the address in it means nothing.
     pub(super) fn server(&self) -> Option<ConnectionInfo> {
-        self.as_user(self.user.expose_secret())
+        self.url(self.user.expose_secret(), "localhost").into_connection_info().ok()
     }
 
-    /// The same as another user.
-    pub(super) fn as_user(&self, user: &str) -> Option<ConnectionInfo> {
-        self.url(user, "localhost").into_connection_info().ok()
+    /// The same servers for another user, and no database of theirs.
+    pub(super) fn of(&self, user: &str) -> Self {
+        Self { user: user.into(), database: String::new(), ..self.clone() }
     }
 
     /// For one server alone, named by the URL or not.

@@ -49,6 +49,12 @@ impl Door {
         Ok(Self { way, settings, limit: options.connect, alarms: options.alarms.clone() })
     }
 
+    /// The same, to connections that wait for an answer no longer than that.
+    pub(super) fn answering_within(&self, limit: Duration) -> Self {
+        let settings = self.settings.clone().set_response_timeout(Some(limit));
+        Self { settings, ..self.clone() }
+    }
+
     /// Whether somebody may make another server the primary.
     pub(super) fn fails_over(&self) -> bool {
         !matches!(self.way, Way::Straight(_))
@@ -71,19 +77,23 @@ impl Door {
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, StoreError> {
         let client = self.primary().await?;
         let connected = client.get_multiplexed_async_connection_with_config(&self.settings).await;
-        connected.map_err(|error| {
-            let address = client.get_connection_info().addr();
+        let address = client.get_connection_info().addr();
+        let mut connection = connected.map_err(|error| {
             StoreError(format!(
                 "Redis at {address} does not take the connection: {}; start it, or correct the URL",
                 sentence(&error)
             ))
-        })
+        })?;
+        if matches!(self.way, Way::Sentinels(_)) {
+            sentinels::check_role(&mut connection, &address.to_string()).await?;
+        }
+        Ok(connection)
     }
 
     async fn primary(&self) -> Result<Client, StoreError> {
         match &self.way {
             Way::Straight(client) => Ok(client.as_ref().clone()),
-            Way::Sentinels(sentinels) => sentinels.primary(self.limit).await,
+            Way::Sentinels(sentinels) => sentinels.primary(&self.settings, self.limit).await,
             Way::Cluster(nodes) => nodes.primary(&self.settings).await,
         }
     }

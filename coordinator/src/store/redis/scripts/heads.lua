@@ -1,4 +1,15 @@
--- The heads of documents, as one hash has them, in the order of the documents. What live.lua and load.lua begin with.
+-- What live.lua and load.lua begin with.
+
+-- Whether the shard is held under another fence than the one that is named, if one is.
+local function is_anothers(lease, epoch, nonce)
+  if not epoch then
+    return false
+  end
+  local held = redis.call('HMGET', lease, 'epoch', 'nonce')
+  return held[1] ~= epoch or held[2] ~= nonce
+end
+
+-- The heads of documents, as one hash has them, in the order of the documents.
 local function heads_of(key, documents)
   local heads = {}
   -- Lua passes on some thousands of arguments at most.

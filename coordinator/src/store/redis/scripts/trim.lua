@@ -5,7 +5,7 @@
 -- ARGV: 4 what the keys of the shard begin with; 5 the time that it is; 6 the record behind which the walk for old
 -- events begins; pairs of a time and a limit: 7 events, 9 replies, 11 marks, 13 archived documents, 15 dead letters,
 -- 17 loose blobs; 19 the limit for entities with too many events; then of each of those its name and the highest version
--- to forget.
+-- to forget. Says how many of the first of them have nothing left to forget.
 local prefix = ARGV[4]
 
 -- Where something else is in the place of a key of an entity, it has nothing of what is forgotten, and holds up nothing
@@ -96,8 +96,9 @@ local loose = by_age(KEYS[9], before, limit, of_an_entity, function(name, blob)
   redis.call('UNLINK', prefix .. 'chunks:' .. name .. ':' .. blob)
 end)
 
-local left, surplus = tonumber(ARGV[19]), 0
+local left, surplus, done = tonumber(ARGV[19]), 0, 0
 for i = 20, #ARGV, 2 do
+  if left == 0 then break end
   local history = prefix .. 'history:' .. ARGV[i]
   for _, position in ipairs(redis.call('ZRANGEBYSCORE', history, '-inf', ARGV[i + 1], 'LIMIT', 0, left)) do
     if string.match(position, '^%d+$') then
@@ -107,6 +108,8 @@ for i = 20, #ARGV, 2 do
     end
     surplus, left = surplus + 1, left - 1
   end
+  -- Of the one that took the last there may be more.
+  if left > 0 then done = done + 1 end
 end
 -- What else is old in the shard is gone all the same.
 if strange then
@@ -114,5 +117,5 @@ if strange then
 end
 return {
   'OK', tostring(old), tostring(surplus), tostring(replies), tostring(marks), tostring(documents), tostring(letters),
-  tostring(loose), passed, earliest and string.format('%.0f', earliest) or ''
+  tostring(loose), passed, earliest and string.format('%.0f', earliest) or '', tostring(done)
 }

@@ -66,7 +66,7 @@ async fn webhooks_are_counted_by_the_source_that_signed_them() -> Result<()> {
     let hub = configuration().replace("name = \"github\"", "name = \"hub\"");
     let folder = Folder::new()?.configured(&format!("{first}{hub}"))?;
     let up = Up::start_in(folder, &["--no-runner"]).await?;
-    let body = r#"{"ref":"refs/heads/main"}"#;
+    let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
     let (status, answer) = push(&up.ingress, "d-1", body, &signature(body)).await?;
     ensure!(status == 200, "{status}: {answer}");
     let (status, answer) = push(&up.ingress, "d-2", body, &signature("something else")).await?;

@@ -150,6 +150,8 @@ async fn member(server: &Server) -> (Redis, Alarms) {
 }
 
 async fn take(store: &Redis, shards: &[Shard]) {
+    // One of the same name may have them.
+    store.leases().all().await.unwrap();
     for (shard, taken) in shards.iter().zip(store.leases().acquire(shards).await.unwrap()) {
         let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
         store.held().take(*shard, fence, None);

@@ -114,22 +114,39 @@ async fn of_many_owners_one_gets_the_store() {
     Redis::open(&Options::new(server.url(), "next"), wall()).await.unwrap();
 }
 
+/// With a lease of its own length, in milliseconds.
+fn lasting(server: &Server, owner: &str, lease: u64) -> Options {
+    Options { lease: Duration::from_millis(lease), ..Options::new(server.url(), owner) }
+}
+
 /// A command of a coordinator that was killed goes by its name, and gets the shards that this had.
 #[tokio::test]
 async fn who_waits_for_the_whole_store_in_vain_leaves_to_others_what_it_could_have() {
     let server = Server::start().await.unwrap();
-    let killed = Redis::join(&Options::new(server.url(), "killed"), wall()).await.unwrap();
-    let serving = Redis::join(&Options::new(server.url(), "serving"), wall()).await.unwrap();
+    let killed = Redis::join(&lasting(&server, "killed", 2000), wall()).await.unwrap();
+    let serving = Redis::join(&lasting(&server, "serving", 2000), wall()).await.unwrap();
     let all: Vec<Shard> = Shard::all().collect();
     let (before, others) = all.split_at(123);
+    let mut held = Vec::new();
     for (store, shards) in [(&killed, before), (&serving, others)] {
-        let taken = store.leases().acquire(shards).await.unwrap();
-        assert!(taken.iter().all(|taken| matches!(taken, Ok(Acquired::Taken(_)))), "{taken:?}");
+        held.clear();
+        for (shard, taken) in shards.iter().zip(store.leases().acquire(shards).await.unwrap()) {
+            let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+            held.push((*shard, fence));
+        }
     }
-    // It is waited for twice as long.
-    let brief = Options { lease: Duration::from_secs(1), ..Options::new(server.url(), "killed") };
+    let leases = serving.leases().clone();
+    let renewing = tokio::spawn(async move {
+        let mut due = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            due.tick().await;
+            leases.renew(&held).await.unwrap();
+        }
+    });
+    let brief = lasting(&server, "killed", 1000);
     let refused = Redis::open(&brief, wall()).await.err().unwrap().to_string();
     assert!(refused.contains("another coordinator (serving"), "{refused}");
+    renewing.abort();
     let taken = serving.leases().acquire(before).await.unwrap();
     assert!(taken.iter().all(|taken| matches!(taken, Ok(Acquired::Taken(_)))), "{taken:?}");
 }
@@ -188,6 +205,36 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
     assert!(lost.contains("another coordinator has taken"), "{lost}");
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
+}
+
+/// What it waits for is said by the leases of the dead, not by its own.
+#[tokio::test]
+async fn who_wants_the_whole_store_waits_for_one_that_died_though_its_lease_was_longer() {
+    let server = Server::start().await.unwrap();
+    let dead = Redis::open(&lasting(&server, "dead", 2000), wall()).await.unwrap();
+    commit(&dead, 0).await.unwrap();
+    let next = Redis::open(&lasting(&server, "next", 400), wall()).await.unwrap();
+    assert_eq!(commit(&next, 1).await, Ok(Version(2)));
+}
+
+/// It was given up, and asked again over another connection.
+#[tokio::test]
+async fn what_comes_late_takes_no_shard_from_its_own_owner() {
+    let server = Server::start().await.unwrap();
+    let (first, late) = (joined(&server).await, joined(&server).await);
+    let shard = Shard::all().next().unwrap();
+    let Acquired::Taken(fence) = wants(&first, shard).await else { panic!("it is nobody's") };
+    let answer = late.leases().acquire(&[shard]).await.unwrap().remove(0).unwrap();
+    assert!(matches!(&answer, Acquired::Held { owner, .. } if owner == "owner"), "{answer:?}");
+    assert_eq!(first.leases().renew(&[(shard, fence)]).await.unwrap(), [Ok(Kept::Done)]);
+    // Who begins under the name has seen what there is.
+    let Acquired::Taken(anew) = wants(&late, shard).await else { panic!("it is its own") };
+    assert!(anew.epoch > fence.epoch);
+}
+
+/// An owner that holds nothing yet.
+async fn joined(server: &Server) -> Redis {
+    Redis::join(&options(&server.url()), wall()).await.unwrap()
 }
 
 /// What one who looks is told who wants a shard.

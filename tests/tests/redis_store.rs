@@ -189,6 +189,8 @@ async fn throw_back(server: &mut Server, to: &[(String, Vec<u8>)]) {
 
 async fn take_all(store: &Redis) {
     let all: Vec<Shard> = Shard::all().collect();
+    // One of the same name may have them.
+    store.leases().all().await.unwrap();
     for (shard, taken) in all.iter().zip(store.leases().acquire(&all).await.unwrap()) {
         let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
         store.held().take(*shard, fence, None);

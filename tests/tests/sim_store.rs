@@ -134,7 +134,8 @@ impl Both {
         assert!(standing.iter().map(told).eq(simulated.iter().map(told)), "{standing:?} and {simulated:?}");
         let real = leases.acquire(&[shard]).await.unwrap().remove(0).unwrap();
         let wanted = Wanted { shard, nonce: self.rng.u64(..), over: self.vigils[owner].over(&shard, now) };
-        let simulated = self.simulated.acquire(wanted, (OWNERS[owner], 0), LEASE, BEGIN, None);
+        let seen = simulated.iter().map(|lease| lease.epoch.0).max().unwrap_or_default();
+        let simulated = self.simulated.acquire(wanted, (OWNERS[owner], seen), LEASE, BEGIN, None);
         match (real, simulated) {
             (Acquired::Taken(real), Acquired::Taken(simulated)) => {
                 self.real[owner].held().take(shard, real, None);
@@ -171,7 +172,9 @@ impl Both {
         }
         let mut link = self.server.connection().await.unwrap();
         let lease = shard.key("lease");
-        let ends = redis::cmd("HSET").arg(lease).arg("until").arg(1).arg("lasts").arg(0).to_owned();
+        let epoch: u64 = redis::cmd("HGET").arg(&lease).arg("epoch").query_async(&mut link).await.unwrap();
+        let lasts = format!("{epoch} 0");
+        let ends = redis::cmd("HSET").arg(lease).arg("until").arg(1).arg("lasts").arg(lasts).to_owned();
         ends.exec_async(&mut link).await.unwrap();
         self.simulated.end_lease(shard);
     }

@@ -98,12 +98,14 @@ pub(super) fn record<E: Entity>(event: &E::Event) -> EventRecord {
     EventRecord { subject: E::subject(event), body: Json::of(event) }
 }
 
-/// Folds the changes of one document into one: a commit writes each document once.
+/// Folds the changes of one document into one: a commit writes each document once. Of one that is deleted and made
+/// anew both stay, in their order, so that nothing of the old body is left.
 fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     let mut at: HashMap<String, usize> = HashMap::new();
     let mut folded: Vec<DocumentChange> = Vec::with_capacity(changes.len());
     for change in changes {
-        let Some(&index) = at.get(change.key()) else {
+        let earlier = at.get(change.key()).copied();
+        let Some(index) = earlier.filter(|index| !is_put_after_delete(&folded[*index], &change)) else {
             at.insert(change.key().to_owned(), folded.len());
             folded.push(change);
             continue;
@@ -115,9 +117,11 @@ fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     folded
 }
 
-/// Joins two changes of one document. A put after a delete must not see the old body, which a fold cannot say: an
-/// entity that makes a document anew under the key of one that it has deleted gives it a body of all its fields, or
-/// none where none was before.
+fn is_put_after_delete(earlier: &DocumentChange, later: &DocumentChange) -> bool {
+    matches!((earlier, later), (DocumentChange::Delete { .. }, DocumentChange::Put { .. }))
+}
+
+/// Joins two changes of one document, of which the later is no put after a delete.
 fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
     match (earlier, later) {
         (
@@ -177,9 +181,36 @@ pub(super) fn digest(command: &impl Serialize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
     use skein_shared::id::{Kind, Name};
 
     use super::*;
+
+    /// A store that is only told of the last adds it to the old body.
+    #[test]
+    fn of_a_document_that_is_deleted_and_made_anew_both_changes_stay() {
+        let put = |key: &str, body: Value, new: bool| DocumentChange::Put {
+            key: key.to_owned(),
+            live: true,
+            head: json!({}).into(),
+            body: Some(body.into()),
+            new,
+        };
+        let delete = |key: &str| DocumentChange::Delete { key: key.to_owned() };
+        let changes = vec![
+            put("a", json!({ "old": 1 }), false),
+            put("b", json!({ "one": 1 }), true),
+            delete("a"),
+            put("a", json!({ "one": 1 }), true),
+            put("b", json!({ "two": 2 }), false),
+            put("a", json!({ "two": 2 }), false),
+        ];
+        let both = json!({ "one": 1, "two": 2 });
+        let expected = [delete("a"), put("b", both.clone(), true), put("a", both, true)];
+        assert_eq!(fold(changes), expected);
+        let again = vec![delete("a"), put("a", json!({}), true), delete("a")];
+        assert_eq!(fold(again), [delete("a"), delete("a")]);
+    }
 
     /// Each would be written, looked up and listed by its age, and only the last of a source counts.
     #[test]

@@ -188,8 +188,12 @@ impl Held {
 
     /// Takes a change in. False if nothing is left that could be kept.
     fn follow(&mut self, version: Version, change: &DocumentChange) -> bool {
-        let DocumentChange::Put { body, .. } = change else { return false };
+        let DocumentChange::Put { body, new, .. } = change else { return false };
         if let Some(change) = body {
+            // It has the place of one that is gone, of which nothing stays.
+            if *new {
+                self.changes.clear();
+            }
             self.changes.push(change.clone());
             self.whole = false;
         }
@@ -319,6 +323,26 @@ mod tests {
         documents.committed(&pool(), Version(1), &[create]);
         documents.committed(&pool(), Version(2), &put(json!({ "c": 3 })));
         assert_eq!(body(&documents), Some(json!({ "a": 1, "c": 3 })));
+    }
+
+    /// Its store says so too: what is new has no more than its body.
+    #[test]
+    fn a_document_that_is_made_anew_has_nothing_of_the_former() {
+        for read in [false, true] {
+            let documents = Documents::default();
+            documents.keep(turn(&documents), &stored(1, json!({ "a": 1, "b": 2 })));
+            documents.committed(&pool(), Version(2), &put(json!({ "c": 3 })));
+            assert!(!read || body(&documents).is_some());
+            let [DocumentChange::Put { key, live, head, body: made, .. }] = put(json!({ "a": 2, "d": null }))
+            else {
+                panic!("a put")
+            };
+            let create = DocumentChange::Put { key, live, head, body: made, new: true };
+            documents.committed(&pool(), Version(3), &[create]);
+            assert_eq!(body(&documents), Some(json!({ "a": 2 })));
+            documents.committed(&pool(), Version(4), &put(json!({ "b": 4 })));
+            assert_eq!(body(&documents), Some(json!({ "a": 2, "b": 4 })));
+        }
     }
 
     #[test]

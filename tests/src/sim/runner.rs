@@ -168,7 +168,7 @@ impl Runner {
             },
             (RunnerCommand::Restore { .. }, Some(held)) if token >= held.token => {
                 let sleeps = held.state == State::Spilled;
-                if sleeps && self.restarts.u8(0..4) == 0 {
+                if sleeps && self.restarts.u8(0..2) == 0 {
                     self.is_not_started_again(instance, token);
                 } else {
                     self.is_started_again(instance, token);

@@ -71,13 +71,15 @@ impl Server {
         broken: Option<Broken>,
     ) -> Acquired {
         let record = &mut self.leases[usize::from(shard.number())];
+        let is_own = record.owner == owner && seen >= record.epoch;
         let has_ended = over.is_some_and(|word| (word.epoch, word.until) == (record.epoch, record.until));
-        if record.held && !has_ended && record.owner != owner {
+        if record.held && !has_ended && !is_own {
             let (owner, ends_in) = (record.owner.clone(), record.lasts);
             return Acquired::Held { owner, address: String::new(), ends_in };
         }
         let epoch = match broken {
             Some(Broken::AcquireResetsEpoch) => 1,
+            Some(Broken::EpochsSeenAreForgotten) => (record.epoch + 1).max(now),
             _ => (record.epoch + 1).max(seen + 1).max(now),
         };
         let until = now + millis(ttl);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::Semaphore;
 
 use crate::store::CommitError;
 
@@ -63,23 +63,23 @@ pub(super) fn unknown() -> CommitError {
     CommitError::Unknown("the script lost the message".to_owned())
 }
 
-/// Holds commits up until it is opened.
+/// Holds commits up until it is opened, and lets them through in the order in which they came.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<watch::Sender<bool>>);
+pub struct Gate(Arc<Semaphore>);
 
 impl Default for Gate {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
+        Self(Arc::new(Semaphore::new(0)))
     }
 }
 
 impl Gate {
     pub fn open(&self) {
-        self.0.send_replace(true);
+        self.0.close();
     }
 
     pub(super) async fn passed(&self) {
-        // The sender lives in this gate, so waiting ends only by opening.
-        let _ = self.0.subscribe().wait_for(|open| *open).await;
+        // There is never a permit, so waiting ends only by opening.
+        let _ = self.0.acquire().await;
     }
 }

@@ -127,7 +127,7 @@ impl Leases {
         }
     }
 
-    /// Takes the shards that are free, that this owner has had before, or whose lease has ended, as was seen by
+    /// Takes the shards that are free, that this owner has had before, or whose lease has ended, both as was seen by
     /// [`all`], which is to be asked again and again for that. The answers come in the order of the shards, with an
     /// error for each lease that holds something else.
     ///
@@ -168,16 +168,17 @@ impl Leases {
         Ok(outcomes.map(read).collect())
     }
 
-    /// Takes all shards, and waits for those that somebody else has until its lease must have ended.
+    /// Takes all shards, and waits for those that somebody else has until its lease must have ended: as long as that of
+    /// one who has died may last, which need not be as long as those of this process.
     ///
     /// # Errors
     /// When Redis cannot be asked, was emptied, has been filled in part, or somebody keeps renewing.
     pub(super) async fn take_all(&self, ttl: Duration) -> Result<Vec<Fence>, StoreError> {
-        // Since the leases were first looked at.
-        let mut begun: Option<Instant> = None;
+        // When the leases were first looked at, and for how long they are waited for from then on.
+        let mut begun: Option<(Instant, Duration)> = None;
         loop {
             // Before it was asked: this process may stand still once it is answered.
-            let waited = begun.map(|begun| begun.elapsed());
+            let is_in_vain = begun.is_some_and(|(begun, limit)| begun.elapsed() > limit);
             let mut taken = Vec::with_capacity(usize::from(SHARDS));
             let Some(holder) = self.take_free(&mut taken).await.transpose() else {
                 return Ok(taken.into_iter().map(|(_, fence)| fence).collect());
@@ -186,7 +187,7 @@ impl Leases {
             // goes by this name.
             self.give_back(&taken).await;
             let Holder { owner, address, ends_in } = holder?;
-            if waited.is_some_and(|waited| waited > ttl * 2) {
+            if is_in_vain {
                 return Err(StoreError(format!(
                     "another coordinator ({owner}{}{address}) has this store and keeps renewing its leases; stop it, or use \
                      another database of Redis",
@@ -200,7 +201,8 @@ impl Leases {
                     ?ends_in,
                     "another coordinator has the store; waiting for the end of its leases"
                 );
-                begun = Some(Instant::now());
+                let now = Instant::now();
+                begun = Some((now, (ttl * 2).max(self.all_end_in(now) + LOOK * 2)));
             }
             tokio::time::sleep(ends_in.min(LOOK)).await;
         }
@@ -373,6 +375,12 @@ impl Leases {
         over.map(|word| format!("{} {}", word.epoch, word.until)).unwrap_or_default()
     }
 
+    /// In what time the last of all leases runs out, if none is renewed.
+    fn all_end_in(&self, now: Instant) -> Duration {
+        let vigil = self.vigil();
+        Shard::all().filter_map(|shard| vigil.ends_in(&shard, now)).max().unwrap_or_default()
+    }
+
     fn acquired(&self, shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, StoreError> {
         let text = |place: usize| answer.get(place).cloned().unwrap_or_default();
         match answer.first().map(String::as_str) {
@@ -430,7 +438,8 @@ fn kept(shard: Shard, answer: &[String]) -> Result<Kept, StoreError> {
     }
 }
 
-/// A lease of which nothing was ever written is nobody's. An older program did not write for how long it lasts.
+/// A lease of which nothing was ever written is nobody's. An older program does not write for how long it lasts, and
+/// leaves what stands there of an earlier epoch.
 fn written(shard: Shard, fields: &[Option<String>], usual: Duration) -> Result<Written, StoreError> {
     let text = |place: usize| fields.get(place).and_then(Option::as_deref);
     let number = |place: usize| match text(place) {
@@ -438,7 +447,12 @@ fn written(shard: Shard, fields: &[Option<String>], usual: Duration) -> Result<W
         Some(text) => text.parse::<u64>().map_err(|_| unreadable(shard)),
     };
     let (epoch, until) = (number(0)?, number(2)?);
-    let lasts = if text(4).is_some() { Duration::from_millis(number(4)?) } else { usual };
+    let lasts = match text(4).and_then(|text| text.split_once(' ')) {
+        Some((of, lasts)) if Some(of) == text(0) => {
+            Duration::from_millis(lasts.parse().map_err(|_| unreadable(shard))?)
+        }
+        _ => usual,
+    };
     let (owner, held) = (text(1).unwrap_or_default().to_owned(), text(3) == Some("held"));
     Ok(Written {
         lease: Lease { epoch: Epoch(epoch), owner, held, unreadable: false },
@@ -452,4 +466,23 @@ fn number(shard: Shard, answer: &[String], place: usize) -> Result<u64, StoreErr
 
 fn unreadable(shard: Shard) -> StoreError {
     at(&shard.lease(), &"it holds no lease that this program understands")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that knows nothing of it took the shard from one that does.
+    #[test]
+    fn how_long_a_lease_lasts_is_not_read_of_an_earlier_epoch() {
+        let shard = Shard::all().next().unwrap();
+        let usual = Duration::from_secs(10);
+        for (said, lasts) in
+            [(Some("7 2000"), Duration::from_secs(2)), (Some("6 2000"), usual), (None, usual)]
+        {
+            let fields = [Some("7"), Some("owner"), Some("100"), Some("held"), said];
+            let written = written(shard, &fields.map(|field| field.map(str::to_owned)), usual).unwrap();
+            assert_eq!(written.word, Word { epoch: 7, until: 100, lasts }, "{said:?}");
+        }
+    }
 }

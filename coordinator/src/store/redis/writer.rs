@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::batch::Prepared;
 use super::connection::{garbled, read, sentence};
 use super::door::Door;
-use super::generation::{REPLACED, Reliance};
+use super::generation::{Generation, REPLACED, Reliance};
 use super::held::Held;
 use super::options::Durability;
 use super::watch::Watch;
@@ -71,7 +71,7 @@ impl Writer {
         let (requests, queue) = mpsc::unbounded_channel();
         let watch = start.door.watch("commits");
         let task =
-            Task { start, watch, commit: script(), link: None, last: None, until: None, repeated: None };
+            Task { start, watch, commit: script(), link: None, last: None, tries: None, repeated: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
@@ -90,8 +90,8 @@ struct Task {
     link: Option<Link>,
     /// The connection that was used last.
     last: Option<Used>,
-    /// Until when it is tried again and again to get a connection; none while there is one.
-    until: Option<Instant>,
+    /// How it is tried to get a connection; none while there is one.
+    tries: Option<Tries>,
     /// When something was last sent once more.
     repeated: Option<Instant>,
 }
@@ -101,6 +101,20 @@ fn under_way(durability: Durability) -> usize {
     match durability {
         Durability::Always | Durability::Everysec => UNDER_WAY,
         Durability::Replicated => 1,
+    }
+}
+
+/// It is tried again and again to reach a life of the server, until then.
+struct Tries {
+    of: Generation,
+    until: Instant,
+}
+
+impl Tries {
+    /// Those that were begun before, unless another life is relied on since: it has all the time that the former had.
+    fn go_on(begun: Option<Self>, of: Generation, keeps: Duration) -> Self {
+        let begun = begun.filter(|tries| tries.of == of);
+        begun.unwrap_or_else(|| Self { of, until: Instant::now() + keeps })
     }
 }
 
@@ -272,13 +286,16 @@ impl Task {
     /// sent, so it need not be refused. Once that was in vain one try has to do for each group, until there is a
     /// connection again.
     fn reach(&mut self, group: Vec<Request>) -> Waiting {
-        let until = *self.until.get_or_insert_with(|| Instant::now() + self.start.keeps);
+        let generation = self.start.reliance.generation();
+        let tries = Tries::go_on(self.tries.take(), generation, self.start.keeps);
+        let until = tries.until;
+        self.tries = Some(tries);
         let way = Way { start: self.start.clone(), commit: self.commit.clone(), last: self.last.clone() };
         async move { (group, way.reach(until).await) }.boxed().fuse()
     }
 
     fn reached(&mut self, link: &Link) {
-        (self.link, self.last, self.until) = (Some(link.clone()), Some(link.used()), None);
+        (self.link, self.last, self.tries) = (Some(link.clone()), Some(link.used()), None);
     }
 
     fn outcome(&self, request: &Request, answer: Value) -> Outcome {
@@ -371,6 +388,19 @@ fn script() -> Script {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn another_life_of_the_server_is_tried_for_as_long_as_the_former() {
+        let life = |run: &str| Generation { run: run.to_owned(), replication: "1".to_owned() };
+        let (begun, keeps) = (Instant::now(), Duration::from_secs(5));
+        let first = Tries::go_on(None, life("a"), keeps);
+        assert_eq!(first.until, begun + keeps);
+        tokio::time::advance(keeps * 2).await;
+        let same = Tries::go_on(Some(first), life("a"), keeps);
+        assert_eq!(same.until, begun + keeps, "in vain for one is in vain for the next");
+        let next = Tries::go_on(Some(same), life("b"), keeps);
+        assert_eq!(next.until, begun + keeps * 3);
+    }
 
     #[test]
     fn a_conflict_behind_what_was_not_written_for_want_of_the_script_is_no_answer_yet() {

@@ -10,7 +10,6 @@ use skein_coordinator::store::{Batch, CommitError, Fence, Version};
 use skein_shared::time::Timestamp;
 
 use super::{BEGIN, Event, STORE_LIMIT, World};
-use crate::sim::config::Broken;
 use crate::sim::hosted;
 use crate::sim::network::Place;
 use crate::sim::node::{Answer, Ask, In};
@@ -64,8 +63,7 @@ impl World {
                 let mut answers = Vec::new();
                 for wanted in shards {
                     let broken = self.config.broken;
-                    let told = if broken == Some(Broken::EpochsSeenAreForgotten) { 0 } else { seen };
-                    let answer = self.store.primary.acquire(wanted, (owner, told), lease, clock, broken);
+                    let answer = self.store.primary.acquire(wanted, (owner, seen), lease, clock, broken);
                     if let Acquired::Taken(fence) = &answer {
                         self.witness.granted(wanted.shard, *fence, seen, self.config.clocks_apart);
                     }

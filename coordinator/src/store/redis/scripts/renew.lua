@@ -10,5 +10,5 @@ local ends = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) +
 if ends == lease[3] then
   ends = string.format('%.0f', ends + 1)
 end
-redis.call('HSET', KEYS[1], 'until', ends, 'lasts', ARGV[3])
+redis.call('HSET', KEYS[1], 'until', ends, 'lasts', ARGV[1] .. ' ' .. ARGV[3])
 return { 'OK' }

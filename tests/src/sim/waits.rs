@@ -44,9 +44,12 @@ pub fn check(world: &World) -> Vec<String> {
         broken.extend(rung(world, number, &uses));
     }
     for operation in &world.history {
-        if let (Call::Wait { wait, .. }, Some(answer)) = (&operation.call, operation.answer())
+        // Which one is in the answer: one that was begun late, by a request that was given up, may come before the one
+        // that was asked for.
+        if let (Call::Wait { .. }, Some(answer)) = (&operation.call, operation.answer())
             && !answer["wait"]["outcome"].is_null()
-            && !ended.contains(wait)
+            && let Some(wait) = answer["wait"]["wait"].as_str().and_then(|text| Uuid::parse_str(text).ok())
+            && !ended.contains(&wait)
             && world.failovers == 0
         {
             broken.push(format!("waits: a run was told what {wait} came to, and it came to nothing"));

@@ -4,9 +4,9 @@
 //! every call, direct or through `tools_call`, down the same path; `view` says what a client is shown; `finder`
 //! searches; `names` lets agents be named; `quota` bounds what one caller may ask for; `audit` writes calls down;
 //! `served` is for what other faces do in the place of tools; `result` shapes answers, `columns` the lists in them, and
-//! `asked` questions to people; `door` lets requests in; `sessions` remembers clients of older revisions; `offer` is
-//! what there is besides tools, and `product` this program's; `fixture` offers what the official conformance suite asks
-//! for, in its place; `server` is the only part that knows the protocol, with `connection`, its other end.
+//! `elicitation` questions to people; `door` lets requests in; `sessions` remembers clients of older revisions; `offer`
+//! is what there is besides tools, and `product` this program's; `fixture` offers what the official conformance suite
+//! asks for, in its place; `server` is the only part that knows the protocol, with `connection`, its other end.
 
 mod audit;
 pub mod catalogue;

@@ -110,15 +110,21 @@ fn rung(world: &World, number: usize, uses: &BTreeMap<Uuid, Vec<String>>) -> Vec
         return broken;
     }
     let name = agent_name(number);
-    let (mut shared, mut given) = (BTreeSet::new(), BTreeMap::new());
+    let (mut at_once, mut given) = (BTreeMap::new(), BTreeMap::new());
     for event in events::<triggers::Event>(world, &bell()) {
-        if let triggers::Event::Received { incoming, outcome, .. } = event {
-            let resumed = outcome.resumed.iter().filter(|resumed| resumed.agent == name).count();
-            // Those that asked for broadcast have it together.
-            if resumed > 1 {
-                shared.insert(incoming.receipt);
+        let (receipt, outcome, is_new) = match event {
+            triggers::Event::Received { incoming, outcome, .. } => (incoming.receipt, outcome, true),
+            triggers::Event::HandedOn { receipt, agent, outcome, .. } if agent == name => {
+                (receipt, outcome, false)
             }
-            given.insert(incoming.receipt, resumed > 0 || outcome.started.contains(&name));
+            _ => continue,
+        };
+        let resumed = outcome.resumed.iter().filter(|resumed| resumed.agent == name).count();
+        // Those that asked for broadcast have it together, also when it was given back and comes to them late.
+        let most = at_once.entry(receipt).or_insert(1);
+        *most = resumed.max(*most);
+        if is_new {
+            given.insert(receipt, resumed > 0 || outcome.started.contains(&name));
         }
     }
     for (receipt, given) in &given {
@@ -127,7 +133,7 @@ fn rung(world: &World, number: usize, uses: &BTreeMap<Uuid, Vec<String>>) -> Vec
         if used == 0 && *given && certain {
             broken.push(format!("events: {name} never got {receipt}"));
         }
-        if used > 1 && !shared.contains(receipt) {
+        if used > at_once[receipt] {
             broken.push(format!("events: {name} got {receipt} more than once: {:?}", uses[receipt]));
         }
     }

@@ -55,6 +55,8 @@ pub const OFFER: Duration = Duration::from_secs(30 * 60);
 pub const CAPACITY_MAX: u32 = 20;
 /// Most dependencies of one task.
 pub const DEPENDENCIES: usize = 100;
+/// Most channels of a swarm: their heads stay in memory.
+pub const CHANNELS: usize = 10_000;
 /// Agents that a message may mention.
 pub const MENTIONS: usize = 100;
 /// Most tags of one task, and the longest of them in characters.

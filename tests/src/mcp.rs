@@ -80,6 +80,16 @@ impl Client {
     }
 }
 
+/// The status with which a request for the tools is answered: whether somebody with this token gets in.
+pub async fn status_at(url: &str, token: Option<&str>) -> Result<u16> {
+    let mut request = reqwest::Client::new().post(url).header("content-type", "application/json");
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
+    Ok(request.body(body.to_string()).send().await?.status().as_u16())
+}
+
 /// A plain JSON body, or the last message of an event stream.
 fn decode(text: &str) -> Result<Value> {
     if let Ok(value) = serde_json::from_str(text) {

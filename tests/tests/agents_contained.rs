@@ -6,6 +6,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::docker::{Image, docker};
+use skein_tests::mcp::status_at;
 use skein_tests::stage::{Stage, are_frozen, are_running};
 
 const JOIN: &str = r#"join-swarm={"name":"sleeper"}"#;
@@ -216,15 +217,6 @@ async fn a_container_that_keeps_no_files_stays_frozen_when_its_definition_has_it
     ensure!(stage.ends(&sleeper).await? == "completed", "{}", stage.printed(&sleeper));
     ensure!(stage.answers("sleeper", "start")?.len() == 1, "it began anew");
     Ok(())
-}
-
-async fn status_at(url: &str, token: Option<&str>) -> Result<u16> {
-    let mut request = reqwest::Client::new().post(url).header("content-type", "application/json");
-    if let Some(token) = token {
-        request = request.bearer_auth(token);
-    }
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
-    Ok(request.body(body.to_string()).send().await?.status().as_u16())
 }
 
 #[tokio::test]

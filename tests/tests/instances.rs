@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_runner::container::Isolation;
 use skein_shared::limits;
-use skein_tests::mcp::Client;
+use skein_tests::mcp::{Client, status_at};
 use skein_tests::process::{Signal, signal};
 use skein_tests::stage::{Stage, are_frozen, are_running};
 use skein_tests::up::binary;
@@ -272,15 +272,6 @@ async fn everything_is_there_after_kill_9_and_nothing_runs_twice() -> Result<()>
     }
     ensure!(starts(&stage, "callee")?.len() == 1, "the call was served more than once");
     Ok(())
-}
-
-async fn status_at(url: &str, token: Option<&str>) -> Result<u16> {
-    let mut request = reqwest::Client::new().post(url).header("content-type", "application/json");
-    if let Some(token) = token {
-        request = request.bearer_auth(token);
-    }
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
-    Ok(request.body(body.to_string()).send().await?.status().as_u16())
 }
 
 #[tokio::test]

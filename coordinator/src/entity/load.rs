@@ -112,25 +112,16 @@ async fn recall<E: Entity>(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-    use skein_shared::entity::DocumentChange;
     use skein_shared::id::Kind;
     use skein_shared::pool::Pool;
 
     use super::*;
-    use crate::entity::tests::{first_batch, node, swarm};
+    use crate::entity::tests::{first_batch, node, swarm, waiting};
     use crate::store::Batch;
 
     #[tokio::test]
     async fn pages_of_two_versions_make_no_entity() {
         let (node, key) = (node(), EntityKey::of(Kind::Pool, &swarm()));
-        let waiting = |number: usize| DocumentChange::Put {
-            key: format!("task/{}", Uuid::from_u128(number as u128)),
-            live: true,
-            head: json!({"s": "unassigned", "p": 50, "b": number, "u": number}).into(),
-            body: None,
-            new: false,
-        };
         let documents = (0..LIVE_PAGE).map(waiting).collect();
         let made = Batch { documents, ..first_batch(&node, key.clone()) };
         let late = Batch { expected: Version(1), after: made.id, ..first_batch(&node, key.clone()) };

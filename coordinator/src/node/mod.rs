@@ -1,15 +1,16 @@
 //! A node: the parts of one process, from start to drain.
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
-//! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `serving`
-//! takes connections in, `patience` ends those that are quiet for too long, `leftovers` reads requests to their end,
-//! `keepalive` notices clients that are gone; `addresses` tells others where they reach it, `endpoint` the command line
-//! where the listeners are.
+//! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `faces` is what a
+//! node answers over HTTP; `serving` takes connections in, `patience` ends those that are quiet for too long,
+//! `leftovers` reads requests to their end, `keepalive` notices clients that are gone; `addresses` tells others where
+//! they reach it, `endpoint` the command line where the listeners are.
 
 mod addresses;
 mod alone;
 pub mod datadir;
 pub mod endpoint;
+mod faces;
 mod health;
 mod holdings;
 mod keepalive;

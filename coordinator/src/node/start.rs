@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
+use super::faces::{self, Parts};
 use super::serving::{self, Face};
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
@@ -27,15 +28,11 @@ use crate::auth::issuer::Issuers;
 use crate::auth::token::{self, Claims, Keys};
 use crate::cluster::identity::IdentityError;
 use crate::cluster::{Cluster, Silence};
-use crate::compat;
-use crate::config::{Config, Dialect, Limits};
-use crate::console::{self, Trends};
+use crate::config::{Config, Limits};
 use crate::embeddings::{self, Endpoint as Embeddings};
 use crate::entity::{Clock, Entities, Hub, notice, passivation, timers};
-use crate::gateway;
 use crate::ingress::{self, Gate};
 use crate::mcp;
-use crate::oauth;
 use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
@@ -148,19 +145,11 @@ async fn begin(
     roles: Roles,
     leases: Tasks,
 ) -> Result<impl FnOnce(DataDir) -> Node + use<>, StartError> {
-    let root = data.layout().root().to_owned();
     let clock = Clock::start();
     let catalogue = roles.coordinator.then(|| tools(&config)).transpose()?;
     // Before there are keys: any that it made for want of the cluster's would be its own for good.
     let entrance = truth::entrance(&config, &clock).await?;
-    if let Some(folder) = &config.cluster.tls {
-        let failed = |error| StartError::Keys(folder.clone(), error);
-        Keys::adopt(&root, folder).map_err(failed)?;
-        Vault::adopt(&root, folder).map_err(failed)?;
-    }
-    let unusable = |error| StartError::Keys(root.clone(), error);
-    let keys = Keys::load_or_create(&root).map_err(unusable)?;
-    let vault = Vault::open(&root, config.secrets.key.as_ref()).map_err(unusable)?;
+    let (keys, vault) = keys_and_vault(data.layout().root(), &config)?;
     write_operator_token(data.layout(), &keys, &clock)?;
     let Truth { store, alarms, shared } =
         truth::open(data, &config, roles, &keys, &clock, &leases, entrance).await?;
@@ -197,47 +186,30 @@ async fn begin(
     }
     let leaving = CancellationToken::new();
     let health = health::router(entities.clone(), leaving.clone());
-    let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
-    let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
-    let service =
-        Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
-    let service = service.understanding(embeddings).serving_below(&config.listen.services_domain);
-    let (administered, subscribing) = (service.clone(), service.clone());
+    let service = service(entities.clone(), slack.clone(), vault, embeddings, &config);
     let issuers = Issuers::new(config.auth.issuer.clone());
     let issuers = issuers.map_err(StartError::Issuers)?;
     let access = Access::new(keys.clone(), entities.clone()).trusting(issuers);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
-    let http = match catalogue {
-        Some(catalogue) => {
-            let trends = Trends::default();
-            pumps.spawn(
-                "trends",
-                quiet(health::sample(entities.clone(), trends.clone(), pumps.stop().clone())),
-            );
-            let stop = tasks.stop().clone();
-            let console = console::router(service.clone(), access.clone(), trends, &endpoint.console(), stop);
-            let (stop, layout) = (tasks.stop(), data.layout());
-            let agents = agents_faces(stop, service, &access, &config, layout, &endpoint, catalogue);
-            agents.merge(console).merge(health)
-        }
-        None => health,
+    let parts = Parts {
+        service: service.clone(),
+        access: &access,
+        config: &config,
+        layout: data.layout(),
+        endpoint: &endpoint,
     };
+    let http = faces::http_face(parts, catalogue, health, tasks.stop(), &pumps);
     serve(&tasks, "http", listeners.http, http, HTTP);
     let instances = addresses::for_instances(&config, &endpoint);
     if let Some(problem) = addresses::problem(&config, &endpoint).filter(|_| roles.coordinator) {
         warn!("{problem}");
     }
-    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &access, &endpoint, &instances);
+    serve_grpc(&tasks, listeners.grpc, service.clone(), &sessions, &access, &endpoint, &instances);
     let turn = keys::follow(data.layout().clone(), keys.clone(), entities.clone(), pumps.stop().clone());
     pumps.spawn("keys", quiet(turn));
     pumps.spawn("slack", quiet(slack.clone().greet(pumps.stop().clone())));
     if let Some(listener) = listeners.ingress {
-        let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
-        let gate = Arc::new(gate.hearing(slack));
-        let sources = config.ingress.source.clone();
-        tasks.spawn("accounts", quiet(ingress::subscribe(sources, subscribing, tasks.stop().clone())));
-        tasks.spawn("socket mode", quiet(ingress::listen(Arc::clone(&gate), tasks.stop().clone())));
-        serve(&tasks, "ingress", listener, ingress::router(gate), INGRESS);
+        start_ingress(&tasks, listener, service, slack, &config);
     }
     if roles.runner {
         runner::start(&runner, data, &config, &keys, &entities, &endpoint)?;
@@ -248,6 +220,32 @@ async fn begin(
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
     let drain = config.limits.drain;
     Ok(move |data| Node { data, entities, leaving, runner, tasks, pumps, leases, cluster, drain, endpoint })
+}
+
+/// The cluster's, where it hands them out, else this node's own.
+fn keys_and_vault(root: &Path, config: &Config) -> Result<(Keys, Vault), StartError> {
+    if let Some(folder) = &config.cluster.tls {
+        let failed = |error| StartError::Keys(folder.clone(), error);
+        Keys::adopt(root, folder).map_err(failed)?;
+        Vault::adopt(root, folder).map_err(failed)?;
+    }
+    let unusable = |error| StartError::Keys(root.to_owned(), error);
+    let keys = Keys::load_or_create(root).map_err(unusable)?;
+    let vault = Vault::open(root, config.secrets.key.as_ref()).map_err(unusable)?;
+    Ok((keys, vault))
+}
+
+fn service(
+    entities: Entities,
+    slack: Workspaces,
+    vault: Vault,
+    embeddings: Option<Arc<Embeddings>>,
+    config: &Config,
+) -> Service {
+    let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
+    let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
+    let service = Service::new(entities).speaking_in(slack).bounded(bounds).keeping_secrets(vault);
+    service.understanding(embeddings).serving_below(&config.listen.services_domain)
 }
 
 fn outside(problem: embeddings::Error) -> StartError {
@@ -341,6 +339,15 @@ fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, slack: &
     pumps.spawn("retention", quiet(retention::run(entities.clone(), config.retention.clone(), stop.clone())));
 }
 
+fn start_ingress(tasks: &Tasks, listener: TcpListener, service: Service, slack: Workspaces, config: &Config) {
+    let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(service.entities().clone()));
+    let gate = Arc::new(gate.hearing(slack));
+    let sources = config.ingress.source.clone();
+    tasks.spawn("accounts", quiet(ingress::subscribe(sources, service, tasks.stop().clone())));
+    tasks.spawn("socket mode", quiet(ingress::listen(Arc::clone(&gate), tasks.stop().clone())));
+    serve(tasks, "ingress", listener, ingress::router(gate), INGRESS);
+}
+
 /// A task that cannot fail.
 pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
     role.await;
@@ -353,54 +360,6 @@ fn tools(config: &Config) -> Result<mcp::Catalogue, StartError> {
     match mcp::quota::Limits::from(&config.limits).problem(&catalogue) {
         Some(problem) => Err(StartError::Setting(problem)),
         None => Ok(catalogue),
-    }
-}
-
-/// The faces for agents: the protocol's, and that for programs that do not speak it.
-fn agents_faces(
-    stop: &CancellationToken,
-    service: Service,
-    access: &Access,
-    config: &Config,
-    layout: &Layout,
-    endpoint: &Endpoint,
-    catalogue: mcp::Catalogue,
-) -> axum::Router {
-    let gate = mcp::Gate::new(mcp::quota::Limits::from(&config.limits));
-    let catalogue = Arc::new(catalogue);
-    let gateway = gateway::router(service.clone(), access.clone(), Arc::clone(&catalogue), gate.clone());
-    let mut face = mcp::Config {
-        gate,
-        sessions: Some(layout.sessions()),
-        adopts_sessions: service.entities().cluster().is_some(),
-        fixture: config.conformance_fixture,
-        shutdown: stop.clone(),
-        ..mcp::Config::default()
-    };
-    let shared = config
-        .compat
-        .mode
-        .zip(config.compat.key.clone())
-        .map(|(Dialect::AgentSwarm, key)| mcp::SharedKey { key, swarm: config.compat.swarm.clone() });
-    let compat = shared
-        .clone()
-        .map(|shared| compat::router(service.clone(), shared, Arc::clone(&catalogue), face.gate.clone()));
-    face.shared_key = shared.clone();
-    face.allowed_hosts.extend([endpoint.http.ip().to_string(), addresses::plain_host(config, endpoint)]);
-    if let Some(url) = &config.listen.public_url {
-        face.allowed_hosts.extend(addresses::authority(url));
-        face.public_url = Some(endpoint.url.clone());
-    }
-    let oauth = oauth::router(access.clone(), face.public_url.clone());
-    let mcp = mcp::router(service, access.clone(), catalogue, face);
-    let mcp = match shared {
-        Some(shared) => compat::let_in(mcp, shared),
-        None => mcp,
-    };
-    let faces = mcp.merge(gateway).merge(oauth);
-    match compat {
-        Some(compat) => faces.merge(compat),
-        None => faces,
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -74,33 +75,19 @@ pub(super) async fn open(
     leases: &Tasks,
     entrance: Option<Entrance>,
 ) -> Result<Truth, StartError> {
+    let alarms = Alarms::default();
     let (Some(url), Some(entrance)) = (&config.store.redis, entrance) else {
-        let alarms = Alarms::default();
-        let store = Sqlite::open(&data.layout().store(), clock.wall())?.serving(alarms.clone());
-        if let Some(ahead) = store.ahead() {
-            let (alarms, stop) = (alarms.clone(), leases.stop().clone());
-            leases.spawn("clock", quiet(stands_still(alarms, clock.clone(), ahead, stop)));
-        }
-        return Ok(Truth { store: Arc::new(store), alarms, shared: None });
+        return own(data, clock, leases, alarms);
     };
     let Entrance { identity, listener, address } = entrance;
-    let alarms = Alarms::default();
-    let id = data.identity()?.to_string();
-    let mut options = Options::new(url.clone(), id.clone());
-    (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
-    options.address = address.clone();
-    options.tls = config.store.tls();
-    options.store = data.store()?;
-    // A store that it made itself would only hide that Redis has lost the cluster's.
-    options.awaits = (!roles.coordinator).then_some(config.cluster.lease * 3);
-    options.alarms = alarms.clone();
+    let options = options(data, config, url, roles, &address, &alarms)?;
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);
     data.belongs_to(store.id())?;
     let token = operator_token(keys, clock).map_err(StartError::Refused)?;
     let secret =
         Secret::new(&token).ok_or_else(|| StoreError("the signing keys make no token".to_owned()))?;
     let settings = Settings {
-        id,
+        id: options.owner,
         address,
         lease: config.cluster.lease,
         settle: config.cluster.settle,
@@ -131,6 +118,36 @@ pub(super) async fn open(
     info!(shards = cluster.shards_held(), others = cluster.others().len(), "takes part in the cluster");
     let alarms = cluster.alarms().clone();
     Ok(Truth { store, alarms, shared: Some(Sharing { cluster, listener }) })
+}
+
+/// The store of a node that shares it with nobody.
+fn own(data: &DataDir, clock: &Clock, leases: &Tasks, alarms: Alarms) -> Result<Truth, StartError> {
+    let store = Sqlite::open(&data.layout().store(), clock.wall())?.serving(alarms.clone());
+    if let Some(ahead) = store.ahead() {
+        let (alarms, stop) = (alarms.clone(), leases.stop().clone());
+        leases.spawn("clock", quiet(stands_still(alarms, clock.clone(), ahead, stop)));
+    }
+    Ok(Truth { store: Arc::new(store), alarms, shared: None })
+}
+
+/// How the store that others share is reached.
+fn options(
+    data: &DataDir,
+    config: &Config,
+    url: &SecretString,
+    roles: Roles,
+    address: &str,
+    alarms: &Alarms,
+) -> Result<Options, StartError> {
+    let mut options = Options::new(url.clone(), data.identity()?.to_string());
+    (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
+    options.address = address.to_owned();
+    options.tls = config.store.tls();
+    options.store = data.store()?;
+    // A store that it made itself would only hide that Redis has lost the cluster's.
+    options.awaits = (!roles.coordinator).then_some(config.cluster.lease * 3);
+    options.alarms = alarms.clone();
+    Ok(options)
 }
 
 impl Sharing {

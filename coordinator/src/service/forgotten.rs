@@ -78,20 +78,11 @@ mod tests {
     use crate::service::messages::Draft;
     use crate::service::swarm::Introduction;
     use crate::store::TrimPlan;
+    use crate::store::conformance::nothing;
     use crate::store::memory::Fault;
 
     fn all_that_is_not_live(now: Timestamp) -> TrimPlan {
-        TrimPlan {
-            now,
-            events_before: Timestamp::ZERO,
-            events_per_entity: u64::MAX,
-            replies_before: Timestamp::ZERO,
-            marks_before: Timestamp::ZERO,
-            archived_before: Timestamp::NEVER,
-            dead_letters_before: Timestamp::ZERO,
-            loose_before: Timestamp::ZERO,
-            limit: 100,
-        }
+        TrimPlan { now, archived_before: Timestamp::NEVER, ..nothing() }
     }
 
     async fn joined(service: &Service, name: &str) -> Principal {

@@ -11,6 +11,7 @@ mod starts;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -123,45 +124,14 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
     let definitions = watch::Sender::new(definitions);
     let engines = watch::Sender::new(engine.names());
-    let instances = Instances::new(Shared {
-        mark: mark.clone(),
-        users,
-        ledger,
-        folders: folders.clone(),
-        closed: config.closed.clone(),
-        credentials: Credentials::new(config.credentials.clone()),
-        agent_commands: agent_commands_in(&folders),
-        definitions: definitions.subscribe(),
-        upstreams: Upstreams::default(),
-        reported: watch::Sender::new(0),
-        // What is taken over has no lease that this process knows of.
-        silent: watch::Sender::new(true),
-        leaving: CancellationToken::new(),
-        engine: engine.clone(),
-    });
+    let shared = shared(&config, &mark, users, ledger, &folders, definitions.subscribe(), engine.clone());
+    let instances = Instances::new(shared);
     instances.reconcile().await?;
     config.supervisor.is_ready();
     let writers = Arc::clone(&instances);
-    let runner = Runner {
-        bearer,
-        engines: engines.subscribe(),
-        isolation,
-        definitions: definitions.subscribe(),
-        told: std::sync::Mutex::default(),
-        starts: std::sync::Mutex::default(),
-        incarnation,
-        identity,
-        instances,
-        lease: Lease::default(),
-        speakers: Speakers::default(),
-        roster: Roster::default(),
-        asks: Asks::default(),
-        registering: Mutex::default(),
-        lost: AtomicBool::new(false),
-        registrations: AtomicU64::new(0),
-        departure: watch::Sender::default(),
-        config,
-    };
+    let start = (incarnation, identity);
+    let (known, running) = (definitions.subscribe(), engines.subscribe());
+    let runner = Runner::new(config, bearer, isolation, start, instances, known, running);
     let mut tasks = JoinSet::new();
     tasks.spawn(folders.tend(writers.ledger().clone(), move || writers.live()));
     if is_late {
@@ -181,7 +151,67 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     result
 }
 
+/// What the instances have in common.
+fn shared(
+    config: &RunnerConfig,
+    mark: &str,
+    users: Option<Range<u32>>,
+    ledger: Ledger,
+    folders: &Folders,
+    definitions: watch::Receiver<Definitions>,
+    engine: Arc<dyn Engine>,
+) -> Shared {
+    Shared {
+        mark: mark.to_owned(),
+        users,
+        ledger,
+        folders: folders.clone(),
+        closed: config.closed.clone(),
+        credentials: Credentials::new(config.credentials.clone()),
+        agent_commands: agent_commands_in(folders),
+        definitions,
+        upstreams: Upstreams::default(),
+        reported: watch::Sender::new(0),
+        // What is taken over has no lease that this process knows of.
+        silent: watch::Sender::new(true),
+        leaving: CancellationToken::new(),
+        engine,
+    }
+}
+
 impl Runner {
+    /// `incarnation` and `identity` are the number of this start, and what tells the data folder from any other.
+    fn new(
+        config: RunnerConfig,
+        bearer: Bearer,
+        isolation: Isolation,
+        (incarnation, identity): (u64, String),
+        instances: Arc<Instances>,
+        definitions: watch::Receiver<Definitions>,
+        engines: watch::Receiver<EngineNames>,
+    ) -> Self {
+        Self {
+            config,
+            bearer,
+            definitions,
+            told: std::sync::Mutex::default(),
+            starts: std::sync::Mutex::default(),
+            engines,
+            isolation,
+            incarnation,
+            identity,
+            instances,
+            lease: Lease::default(),
+            speakers: Speakers::default(),
+            roster: Roster::default(),
+            asks: Asks::default(),
+            registering: Mutex::default(),
+            lost: AtomicBool::new(false),
+            registrations: AtomicU64::new(0),
+            departure: watch::Sender::default(),
+        }
+    }
+
     async fn serve(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), Error> {
         let hang_up = CancellationToken::new();
         let mut streams = Streams::begin(&self, &hang_up)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Shared;
 use super::ledger::Row;
@@ -15,55 +15,24 @@ use crate::transport::OUTPUTS;
 
 /// The process whose turn it is, or one beside it, with what the instance has been lent by now. `session` is a
 /// conversation to go on with.
-///
-/// The environment is made here from nothing, so that no secret of the runner's own can slip through.
 pub(super) fn of(
     shared: &Shared,
     row: &Row,
     definition: &Definition,
     session: Option<&str>,
 ) -> Result<Spec, Failure> {
-    let url = row.url();
     let loan = Loan::of(shared, row, definition)?;
     let Launch { command, env: usual } = launch(row, definition, loan.as_ref(), session);
-    let (mut env, outputs) = (BTreeMap::new(), shared.folders.outputs(&row.instance));
+    let outputs = shared.folders.outputs(&row.instance);
     let home = if definition.container.is_some() {
-        // Programs are looked for where the image says.
         PathBuf::from(docker::HOME)
     } else {
-        env.insert("PATH".to_owned(), PATH.to_owned());
-        for name in [OUTPUTS, "TMPDIR"] {
-            env.insert(name.to_owned(), outputs.display().to_string());
-        }
         let opened = shared.folders.open_outputs(&row.instance, row.user);
         let made = opened.and_then(|()| shared.folders.work(&row.swarm, &row.agent, row.user));
         made.map_err(|error| Failure(error.to_string()))?
     };
-    env.insert("HOME".to_owned(), home.display().to_string());
-    env.extend(usual);
-    if !row.egress.is_empty() {
-        env.extend(way_out(row));
-    }
-    let lent = loan.map(|Loan { folder, seen, variables }| {
-        env.extend(variables);
-        env.insert("SKEIN_CREDENTIALS".to_owned(), seen.display().to_string());
-        folder
-    });
-    env.extend(definition.env.clone());
-    env.insert("SKEIN_URL".to_owned(), url);
-    env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
-    env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
-    env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
-    env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
-    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
-    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
-    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
-    if definition.container.is_none()
-        && let (Some(commands), Some(path)) = (&shared.agent_commands, env.get_mut("PATH"))
-    {
-        // At the end: what the agent brings along is found first.
-        path.push_str(&format!(":{}", commands.display()));
-    }
+    let lent = loan.as_ref().map(|loan| loan.folder.clone());
+    let env = environment(shared, row, definition, &home, usual, loan);
     let mut closed = shared.closed.clone();
     closed.extend(shared.folders.closed());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
@@ -91,6 +60,52 @@ pub(super) fn of(
         kept: None,
         container: definition.container.clone(),
     })
+}
+
+/// Made from nothing, so that no secret of the runner's own can slip through. `usual` is what the program that is
+/// started has by itself.
+fn environment(
+    shared: &Shared,
+    row: &Row,
+    definition: &Definition,
+    home: &Path,
+    usual: BTreeMap<String, String>,
+    loan: Option<Loan>,
+) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    // In a container programs are looked for where the image says.
+    if definition.container.is_none() {
+        env.insert("PATH".to_owned(), PATH.to_owned());
+        let outputs = shared.folders.outputs(&row.instance);
+        for name in [OUTPUTS, "TMPDIR"] {
+            env.insert(name.to_owned(), outputs.display().to_string());
+        }
+    }
+    env.insert("HOME".to_owned(), home.display().to_string());
+    env.extend(usual);
+    if !row.egress.is_empty() {
+        env.extend(way_out(row));
+    }
+    if let Some(Loan { seen, variables, .. }) = loan {
+        env.extend(variables);
+        env.insert("SKEIN_CREDENTIALS".to_owned(), seen.display().to_string());
+    }
+    env.extend(definition.env.clone());
+    env.insert("SKEIN_URL".to_owned(), row.url());
+    env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
+    env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
+    env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
+    env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
+    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
+    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
+    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
+    if definition.container.is_none()
+        && let (Some(commands), Some(path)) = (&shared.agent_commands, env.get_mut("PATH"))
+    {
+        // At the end: what the agent brings along is found first.
+        path.push_str(&format!(":{}", commands.display()));
+    }
+    env
 }
 
 /// What an instance has been lent by now.

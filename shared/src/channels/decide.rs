@@ -19,8 +19,6 @@ use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 use crate::wire;
 
-/// Most channels of a swarm: their heads stay in memory.
-const CHANNELS: usize = 10_000;
 const NAME: usize = 100;
 const DESCRIPTION: usize = 500;
 const PARTICIPANTS: usize = 1000;
@@ -79,10 +77,13 @@ impl Channels {
             wire::length("description", description, 0, DESCRIPTION)?;
         }
         few("participants", create.participants.len(), PARTICIPANTS)?;
-        if self.channels.len() >= CHANNELS {
+        if self.channels.len() >= limits::CHANNELS {
             return Err(Refusal::new(
                 Code::QueueFull,
-                format!("the swarm has {CHANNELS} channels, the most there may be; delete one first"),
+                format!(
+                    "the swarm has {} channels, the most there may be; delete one first",
+                    limits::CHANNELS
+                ),
             ));
         }
         let channel = Channel {
@@ -123,7 +124,7 @@ impl Channels {
             )
             .with(existing));
         }
-        let free = (2..=CHANNELS + 2)
+        let free = (2..=limits::CHANNELS + 2)
             .map(|number| format!("{}-{number}", create.name))
             .find(|name| !self.ids.contains_key(name));
         Ok(free.unwrap_or_else(|| create.name.clone()))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::command::Join;
 use super::dependency::Dependency;
 use super::ends::Ends;
 use super::guard::{Recent, Sketch};
@@ -315,6 +316,21 @@ pub struct Member {
     pub empty_polls: u32,
     #[serde(rename = "f", default, skip_serializing_if = "is_default")]
     pub offline: bool,
+}
+
+impl Member {
+    /// Whoever joins, as it stands at first.
+    pub(super) fn of(join: &Join, max_tasks: u32) -> Self {
+        Self {
+            name: join.name.clone(),
+            lead: join.lead,
+            max_tasks,
+            ceiling: max_tasks,
+            managed: join.managed,
+            empty_polls: 0,
+            offline: false,
+        }
+    }
 }
 
 /// A swarm's members and live tasks.

@@ -7,13 +7,6 @@ use crate::store::LIVE_PAGE;
 #[tokio::test]
 async fn a_pool_of_many_pages_comes_back_whole() {
     let node = node();
-    let waiting = |number: usize| DocumentChange::Put {
-        key: format!("task/{}", Uuid::from_u128(number as u128)),
-        live: true,
-        head: json!({"s": "unassigned", "p": 50, "b": number, "u": number}).into(),
-        body: None,
-        new: false,
-    };
     for count in [LIVE_PAGE - 1, LIVE_PAGE, 2 * LIVE_PAGE, 2 * LIVE_PAGE + 1] {
         let key = EntityKey::of(Kind::Pool, &Name::parse(&format!("swarm-{count}")).unwrap());
         let documents = (0..count).map(waiting).collect();

@@ -70,6 +70,17 @@ async fn take(node: &Node, id: Uuid, key: &str) -> Result<String, Refusal> {
     Ok(format!("{reply:?}"))
 }
 
+/// A task that waits in the pool.
+pub(crate) fn waiting(number: usize) -> DocumentChange {
+    DocumentChange::Put {
+        key: format!("task/{}", Uuid::from_u128(number as u128)),
+        live: true,
+        head: json!({"s": "unassigned", "p": 50, "b": number, "u": number}).into(),
+        body: None,
+        new: false,
+    }
+}
+
 /// A commit as it could come from anywhere, the first one of its entity.
 pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
     Batch {

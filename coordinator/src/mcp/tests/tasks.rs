@@ -7,6 +7,7 @@ use skein_shared::time::Timestamp;
 use super::*;
 use crate::service::tasks::OFFERS;
 use crate::store::TrimPlan;
+use crate::store::conformance::nothing;
 
 #[tokio::test]
 async fn lists_are_ordered_and_filtered_before_they_are_cut() {
@@ -123,17 +124,7 @@ async fn a_task_is_ready_though_what_it_waited_for_is_no_longer_kept() {
 }
 
 fn everything_that_is_over(now: Timestamp) -> TrimPlan {
-    TrimPlan {
-        now,
-        events_before: Timestamp::ZERO,
-        events_per_entity: u64::MAX,
-        replies_before: Timestamp::ZERO,
-        marks_before: Timestamp::ZERO,
-        archived_before: Timestamp::NEVER,
-        dead_letters_before: Timestamp::ZERO,
-        loose_before: Timestamp::ZERO,
-        limit: 100,
-    }
+    TrimPlan { now, archived_before: Timestamp::NEVER, ..nothing() }
 }
 
 #[tokio::test]

@@ -47,15 +47,7 @@ impl Pool {
     }
 
     fn join(&mut self, join: &Join, max_tasks: u32, at: Timestamp, changes: &mut Changes) {
-        let member = Member {
-            name: join.name.clone(),
-            lead: join.lead,
-            max_tasks,
-            ceiling: max_tasks,
-            managed: join.managed,
-            empty_polls: 0,
-            offline: false,
-        };
+        let member = Member::of(join, max_tasks);
         let own = json!({
             "id": join.agent, "name": join.name, "isLead": join.lead, "role": join.role,
             "description": join.description, "capabilities": join.capabilities, "maxTasks": max_tasks,

@@ -42,15 +42,7 @@ impl Pool {
         if join.lead {
             self.require_no_lead()?;
         }
-        let member = Member {
-            name: join.name.clone(),
-            lead: join.lead,
-            max_tasks,
-            ceiling: max_tasks,
-            managed: join.managed,
-            empty_polls: 0,
-            offline: false,
-        };
+        let member = Member::of(join, max_tasks);
         let view = self.member_view(join.agent, &member);
         let introduced = Join { texts: None, ..join.clone() };
         let mut events = vec![Event::Joined { join: introduced, max_tasks, at: ctx.now }];

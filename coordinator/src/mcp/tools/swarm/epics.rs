@@ -277,8 +277,9 @@ async fn delete(call: Call, args: One) -> Outcome {
     let message = match channel {
         None => format!("Epic {name} is deleted; its tasks stay."),
         Some(channel) => format!(
-            "Epic {name} is deleted; its tasks stay, and so does its channel {channel}. A swarm has 10,000 channels at \
-             most: delete-channel removes this one if nobody needs it."
+            "Epic {name} is deleted; its tasks stay, and so does its channel {channel}. A swarm has {} channels at \
+             most: delete-channel removes this one if nobody needs it.",
+            limits::CHANNELS
         ),
     };
     Ok(done(message, facts!({ "channelId": channel.map(|id| id.to_string()) })))

@@ -1,5 +1,6 @@
 //! `skein`: coordinator, ingress and runner in one program, and the command line that administers them.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -8,9 +9,8 @@ use skein_coordinator::cli::{Cli, CliError};
 use skein_coordinator::mcp::server::{QUIET, SILENT};
 use skein_coordinator::runtime;
 use skein_runner::raise_open_files;
-use skein_runner::telemetry::Telemetry;
+use skein_runner::telemetry::{self, Telemetry};
 use tikv_jemallocator::Jemalloc;
-use tracing_subscriber::EnvFilter;
 
 /// In the place of malloc, for the libraries in C as well: what one thread has made another one frees, which the
 /// system's does slowly.
@@ -33,22 +33,22 @@ fn main() -> ExitCode {
             if known.is_some_and(CliError::is_unread) {
                 return ExitCode::SUCCESS;
             }
-            eprintln!("skein: {error:#}");
+            // Where nobody can be told, the exit code says it: `eprintln!` would end with another one.
+            let _ = writeln!(std::io::stderr(), "skein: {error:#}");
             ExitCode::from(known.map_or(1, CliError::exit))
         }
     }
 }
 
 fn start(cli: Cli) -> anyhow::Result<()> {
-    // `SKEIN_LOG` says otherwise.
     let quiet = if cli.serves() { QUIET } else { SILENT };
-    let filter =
-        EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{quiet}")));
+    let filter = telemetry::filter(&format!("info,{quiet}"));
     // Each connection is one.
     if cli.serves()
         && let Err(error) = raise_open_files()
     {
-        eprintln!("skein: it may not have more files open than it was given at first: {error}");
+        let told = "skein: it may not have more files open than it was given at first";
+        let _ = writeln!(std::io::stderr(), "{told}: {error}");
     }
     let runtime = runtime::start().context("no runtime could be started")?;
     runtime.block_on(async {

@@ -1,14 +1,14 @@
 //! The binary `skein-runner`.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use skein_runner::supervisor::Supervisor;
-use skein_runner::telemetry::Telemetry;
+use skein_runner::telemetry::{self, Telemetry};
 use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent, raise_open_files, transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 /// What a shell adds to the number of the signal that has ended a program.
 const BY_SIGNAL: i32 = 128;
@@ -45,7 +45,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let Err(error) = raise_open_files() {
-        eprintln!("skein-runner: it may not have more files open than it was given at first: {error}");
+        let told = "skein-runner: it may not have more files open than it was given at first";
+        let _ = writeln!(std::io::stderr(), "{told}: {error}");
     }
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,9 +64,7 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn serve(args: Args) -> anyhow::Result<()> {
-    // `SKEIN_LOG` says otherwise.
-    let filter = EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let _telemetry = Telemetry::start("skein-runner", filter)?;
+    let _telemetry = Telemetry::start("skein-runner", telemetry::filter("info"))?;
     let config = RunnerConfig::from_args(args)?;
     let shutdown = CancellationToken::new();
     tokio::spawn(follow_signals(
@@ -100,6 +99,7 @@ async fn follow_signals(
     shutdown.cancel();
     let again = come().await;
     // The log has no time left to be written.
-    eprintln!("skein-runner: asked again: the agents that still run are left to the next start");
+    let last = "skein-runner: asked again: the agents that still run are left to the next start";
+    let _ = writeln!(std::io::stderr(), "{last}");
     std::process::exit(BY_SIGNAL + again.as_raw_value());
 }

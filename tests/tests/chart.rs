@@ -250,6 +250,31 @@ fn runners_stay_when_the_number_of_coordinators_changes() {
     assert_eq!(before, runners(5));
 }
 
+/// A coordinator that starts anew gives its shards away before, and those who wait at it have to come again.
+#[test]
+fn nodes_start_anew_for_their_own_settings_alone() {
+    let nodes = |component: &str, over: &Value| -> Vec<Value> {
+        let documents = rendered(over).unwrap();
+        let is_one =
+            |pod: &&Value| pod["metadata"]["labels"]["app.kubernetes.io/component"] == json!(component);
+        let found: Vec<Value> = pods(&documents).into_iter().filter(is_one).cloned().collect();
+        assert_eq!(found.len(), 1, "{component}");
+        found
+    };
+    let agent = json!({"agents": {"ada": "command = [\"ada\"]"}});
+    let source = source(json!({"name": "hub", "provider": "github"}));
+    let setting = json!({"coordinators": {"config": "limits.drain = \"11s\""}});
+    let durability = json!({"redis": {"durability": "everysec"}});
+    for (over, coordinators, ingress) in
+        [(agent, false, false), (source, false, true), (setting, true, false), (durability, true, true)]
+    {
+        for (component, starts) in [("coordinator", coordinators), ("ingress", ingress)] {
+            let differs = nodes(component, &over) != nodes(component, &json!({}));
+            assert_eq!(differs, starts, "{component}: {over}");
+        }
+    }
+}
+
 /// It finds what it has left behind itself.
 #[test]
 fn the_first_container_of_a_pod_may_be_cut_off_after_each_of_its_steps() {

@@ -2,6 +2,8 @@
 
 #[path = "cli/people.rs"]
 mod people;
+#[path = "cli/unread.rs"]
+mod unread;
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;

@@ -273,6 +273,8 @@ async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickl
     let address = Status::of(&third).await?.address()?;
     first.skein(&["cluster", "drain", &address]).await?;
     shared(&first, &[&first, &second]).await?;
+    // Whoever asks again has what was asked for.
+    first.skein(&["cluster", "drain", &address]).await?;
     // It has no shard and answers all the same, though nobody new should come.
     ensure!((readiness(&third).await?, readiness(&first).await?) == (503, 200));
     for (node, draining) in [(&first, 0.0), (&third, 1.0)] {

@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
+use skein_tests::up::binary;
 
 fn text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The lines of a file that leaves things out, which are patterns.
@@ -111,5 +115,75 @@ fn builders_are_sent_no_secrets() {
             let is_kept_back = ignored.contains(path) || ignored.contains(&format!("**/{path}"));
             assert!(is_kept_back, "whoever builds the image of the {image} is sent {path}");
         }
+    }
+}
+
+/// A folder of secrets, with programs that stand in for those that root alone may use.
+struct Secrets {
+    place: tempfile::TempDir,
+    programs: tempfile::TempDir,
+}
+
+impl Secrets {
+    fn new() -> Self {
+        let (place, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (name, does) in [("chown", "exit 0"), ("install", "for last; do :; done; mkdir -p \"$last\"")] {
+            let program = programs.path().join(name);
+            fs::write(&program, format!("#!/bin/sh\n{does}\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self { place, programs }
+    }
+
+    fn make(&self) {
+        let there = format!("cd {}", self.place.path().display());
+        let script = text("compose/make-secrets").replace("cd /secrets", &there);
+        let (stands_in, ours) = (self.programs.path().display(), binary("skein"));
+        let ours = ours.parent().unwrap().display();
+        let path = format!("{stands_in}:{ours}:{}", std::env::var("PATH").unwrap());
+        let output = Command::new("bash").args(["-c", &script]).env("PATH", path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// All files with what is in them.
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let (mut folders, mut found) = (vec![self.place.path().to_owned()], BTreeMap::new());
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.insert(path.clone(), fs::read(path).unwrap());
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What was set since stands in `config.toml`, and nowhere else.
+#[test]
+fn secrets_that_are_made_again_complete_what_is_there_and_change_none_of_it() {
+    let secrets = Secrets::new();
+    secrets.make();
+    let config = secrets.at("config.toml");
+    let set = format!("{}\n[limits]\ndrain = \"11s\"\n", fs::read_to_string(&config).unwrap());
+    fs::remove_file(&config).unwrap();
+    fs::write(&config, set).unwrap();
+    let whole = secrets.files();
+    for gone in ["redis.acl", "runner-2.token", "node-2/secrets.json"] {
+        fs::remove_file(secrets.at(gone)).unwrap();
+    }
+    secrets.make();
+    let again = secrets.files();
+    assert!(again.keys().eq(whole.keys()), "{:?}", again.keys());
+    let is_new = |path: &PathBuf| path.starts_with(secrets.at("node-2")) || path.ends_with("runner-2.token");
+    for (path, content) in whole.iter().filter(|(path, _)| !is_new(path)) {
+        assert!(again[path] == *content, "{} is another one", path.display());
     }
 }

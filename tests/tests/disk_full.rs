@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_tests::history::NOTHING;
 use skein_tests::mcp;
 use skein_tests::up::{Folder, Up};
@@ -79,7 +79,7 @@ async fn until_it_refuses(disk: &Disk, client: &mcp::Client) -> Result<()> {
         disk.fill()?;
         let text = "x".repeat(20_000);
         let answer = client.call("task-action", json!({"action": "create", "task": text})).await;
-        // Whoever writes at that moment cannot be told whether the write is on the disk, the next are told why.
+        // Where the disk fails for want of room in another way, nobody can be told whether the write is on it.
         let whys = ["disk is full", "outcome_unknown"];
         if answer.as_ref().is_err_and(|refusal| whys.iter().any(|why| refusal.to_string().contains(why))) {
             return Ok(());
@@ -127,4 +127,39 @@ async fn a_full_disk_loses_nothing_that_was_told() -> Result<()> {
     let broken = swarm.judge_without(&up, None, healed, NOTHING, Duration::ZERO).await?;
     ensure!(broken.is_empty(), "{broken:#?}");
     Ok(())
+}
+
+/// What has no room, as the node says.
+async fn without_room(up: &Up) -> Result<Vec<String>> {
+    let status: Value = serde_json::from_str(&up.skein(&["status", "--json"]).await?)?;
+    let alarms = status["alarms"].as_array().context("it says nothing of alarms")?;
+    let full = alarms.iter().filter(|alarm| alarm["kind"] == "store_full");
+    Ok(full.filter_map(|alarm| alarm["subject"].as_str().map(str::to_owned)).collect())
+}
+
+#[tokio::test]
+async fn whoever_writes_to_a_full_disk_is_told_why_and_so_is_the_operator() -> Result<()> {
+    let Some(disk) = Disk::mount()? else {
+        eprintln!("NOT TESTED, it needs root to mount a small file system");
+        return Ok(());
+    };
+    let up = Up::start_in(Folder::within(disk.path())?, &["--no-runner"]).await?;
+    let text = "x".repeat(50_000);
+    let create = async || up.run(&["task", "create", &text]).await;
+    ensure!(create().await?.status.success());
+    // Whoever asks for it has the journal brought to its tables, so that it is the next commit that finds no room.
+    ensure!(without_room(&up).await?.is_empty());
+    let refused = async || {
+        disk.fill()?;
+        let created = create().await?;
+        let said = String::from_utf8_lossy(&created.stderr).into_owned();
+        // A smaller commit may have found room since.
+        let is_told = without_room(&up).await?.iter().any(|subject| subject == "commits");
+        Ok((!created.status.success() && is_told).then_some(said))
+    };
+    let said = up.until("a task is refused, and the operator told", refused).await?;
+    ensure!(said.contains("nothing was written") && said.contains("disk is full"), "{said}");
+    disk.make_room()?;
+    up.until("it works again", async || Ok(create().await?.status.success().then_some(()))).await?;
+    up.until("it has room", async || Ok(without_room(&up).await?.is_empty().then_some(()))).await
 }

@@ -1,7 +1,10 @@
-//! The store in Redis with a replica that has to have what is acknowledged.
+//! The store in Redis with a replica: one that has to have what is acknowledged, and one that takes over.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -13,6 +16,9 @@ use skein_tests::ports;
 use skein_tests::process;
 use skein_tests::redis::{LASTING, Make, Server};
 use skein_tests::stored::{commit, key, options, refusal, settle, wall};
+use tempfile::TempDir;
+use tokio::io::copy_bidirectional;
+use tokio::net::{UnixListener, UnixStream};
 
 async fn replication(connection: &mut MultiplexedConnection) -> String {
     cmd("INFO").arg("replication").query_async(connection).await.unwrap()
@@ -111,4 +117,61 @@ async fn what_is_replicated_waits_for_the_log_of_the_replica_where_the_server_ca
     let () = log("yes").query_async(&mut connection).await.unwrap();
     assert_eq!(settle(&store, 1).await, Ok(Version(2)));
     assert_eq!(shown(&alarms), []);
+}
+
+/// An address behind which each new connection leads to the next of some servers, and all further ones to the last.
+struct Address {
+    servers: Arc<Mutex<VecDeque<PathBuf>>>,
+    folder: TempDir,
+}
+
+impl Address {
+    fn of(server: &Server) -> Self {
+        let servers = Arc::new(Mutex::new(VecDeque::from([server.socket()])));
+        let address =
+            Self { servers: Arc::clone(&servers), folder: TempDir::with_prefix("skein-way-").unwrap() };
+        let listener = UnixListener::bind(address.path()).unwrap();
+        let next = move || {
+            let mut servers = servers.lock().unwrap();
+            if servers.len() > 1 { servers.pop_front() } else { servers.front().cloned() }
+        };
+        tokio::spawn(async move {
+            while let (Ok((mut near, _)), Some(server)) = (listener.accept().await, next()) {
+                tokio::spawn(async move {
+                    let mut far = UnixStream::connect(server).await.unwrap();
+                    let _ = copy_bidirectional(&mut near, &mut far).await;
+                });
+            }
+        });
+        address
+    }
+
+    fn leads_to(&self, servers: &[&Server]) {
+        *self.servers.lock().unwrap() = servers.iter().map(|server| server.socket()).collect();
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+}
+
+/// The one that was replaced still has what is lost.
+#[tokio::test]
+async fn what_is_lost_is_told_by_the_server_that_took_over_alone() {
+    let former = Server::in_memory().await.unwrap();
+    let address = Address::of(&former);
+    let store = Redis::open(&options(&format!("unix://{}", address.path().display())), wall()).await.unwrap();
+    assert_eq!(commit(&store, 0).await, Ok(Version(1)));
+    let (next, replication) = former.replica().await.unwrap();
+    replication.cut();
+    assert_eq!(commit(&store, 1).await, Ok(Version(2)));
+    next.promote().await.unwrap();
+
+    address.leads_to(&[&next, &former, &next]);
+    let begun = store.begin_anew(wall()).await;
+    assert!(begun.is_err(), "it took the word of the former one");
+    store.begin_anew(wall()).await.unwrap();
+    let incidents = store.incidents().await.unwrap();
+    let [incident] = &incidents[..] else { panic!("{incidents:?}") };
+    assert_eq!(incident.lost.iter().map(|lost| lost.commits).sum::<usize>(), 1);
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,14 +12,18 @@ use serde_json::{Value, json};
 use skein_coordinator::cluster::authority::{Authority, Host};
 use skein_coordinator::entity::Clock;
 use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::{Lost, Options, Redis};
 use skein_tests::cluster::{Cluster, all_is_well};
 use skein_tests::mcp::Client;
 use skein_tests::ports;
 use skein_tests::redis::{LASTING, Server};
 use skein_tests::redis_cluster::RedisCluster;
 use skein_tests::sentinel::Watched;
+use skein_tests::stored::{options, wall};
 use skein_tests::up::{Folder, Up};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 async fn serve(server: &Server, folder: Folder) -> Result<Up> {
     Up::serve_in(folder, &["--redis", &server.url()]).await
@@ -146,6 +151,19 @@ async fn the_nodes_of_a_redis_cluster_lead_to_the_one_that_took_over() -> Result
     is_all_there(&up, &token, &task).await
 }
 
+/// It takes connections, as one that stands still does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_redis_cluster_that_says_nothing_holds_nobody_up() -> Result<()> {
+    let (redis, silent) = (RedisCluster::start().await?, TcpListener::bind("127.0.0.1:0").await?);
+    let first = format!("redis-cluster://{},", silent.local_addr()?);
+    let url = redis.url().replacen("redis-cluster://", &first, 1);
+    let patience = Duration::from_secs(3600);
+    let options = Options { connect: patience, answer: patience, ..options(&url) };
+    let joined = tokio::time::timeout(Duration::from_secs(60), Redis::join(&options, wall())).await;
+    joined.context("it is waited for")??;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_redis_lost_everything_writes_nothing_into_what_is_left() -> Result<()> {
     let server = Server::start().await?;
@@ -198,7 +216,10 @@ async fn a_node_that_does_not_get_ready_gives_its_shards_back() -> Result<()> {
     let address = taken.local_addr()?.to_string();
     let arguments = ["--redis", &server.url(), "--listen", &address];
     let refused = Up::serve_in(Folder::new()?, &arguments).await.err().context("it listens there too")?;
-    ensure!(format!("{refused:#}").contains("stop what listens there"), "{refused:#}");
+    ensure!(
+        format!("{refused:#}").contains("with --listen, --grpc or --ingress, or stop what listens there"),
+        "{refused:#}"
+    );
     let mut connection = server.connection().await?;
     for shard in Shard::all() {
         let ask = redis::cmd("HGET").arg(shard.key("lease")).arg("state").to_owned();
@@ -208,6 +229,73 @@ async fn a_node_that_does_not_get_ready_gives_its_shards_back() -> Result<()> {
     let members: u64 = redis::cmd("HLEN").arg("{skein}:members").query_async(&mut connection).await?;
     ensure!(members == 0, "it passes for one that lives");
     Ok(())
+}
+
+/// What has a store for itself, as `skein export` and `skein import` have.
+struct Alone {
+    keeping: JoinHandle<Result<(), Lost>>,
+    stop: CancellationToken,
+}
+
+impl Alone {
+    async fn open(server: &Server) -> Result<Self> {
+        let (store, stop) = (Redis::open(&options(&server.url()), wall()).await?, CancellationToken::new());
+        let keeping = tokio::spawn({
+            let stop = stop.clone();
+            async move { store.keep(stop).await }
+        });
+        Ok(Self { keeping, stop })
+    }
+
+    async fn end(self) -> Result<()> {
+        self.stop.cancel();
+        Ok(self.keeping.await??)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_not_ready_before_whoever_has_the_store_for_itself_has_ended() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let (alone, folder) = (Alone::open(&server).await?, Folder::new()?);
+    let log = folder.path().join("log");
+    let waits = async {
+        while !std::fs::read_to_string(&log).is_ok_and(|said| said.contains("has the store for itself")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let mut starting = pin!(serve(&server, folder));
+    tokio::select! {
+        started = &mut starting => bail!("it did not wait: {:?}", started.map(|up| up.mcp.clone())),
+        () = waits => {}
+    }
+    alone.end().await?;
+    all_is_well(&starting.await?).await
+}
+
+/// What a node says at `/readyz`, as soon as that is with this status.
+async fn readiness(node: &Up, status: u16) -> Result<String> {
+    let url = node.mcp.replace("/mcp", "/readyz");
+    node.until(&format!("`/readyz` is {status}"), async || {
+        let answer = reqwest::get(&url).await?;
+        Ok(if answer.status().as_u16() == status { Some(answer.text().await?) } else { None })
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_shards_an_export_has_says_what_it_waits_for_and_is_not_ready() -> Result<()> {
+    let (cluster, node) = Cluster::start("lease = \"2s\"").await?;
+    node.freeze().await?;
+    let alone = Alone::open(&cluster.server).await?;
+    node.thaw()?;
+    let said = readiness(&node, 503).await?;
+    ensure!(said.contains("export or skein import has the store for itself"), "{said}");
+    let status = node.run(&["cluster", "status"]).await?;
+    let said = String::from_utf8(status.stderr)?;
+    ensure!(status.status.success() && said.contains("has the store for itself"), "{said}");
+    alone.end().await?;
+    readiness(&node, 200).await?;
+    all_is_well(&node).await
 }
 
 /// An authority, and what it has signed for Redis and for us.

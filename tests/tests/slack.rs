@@ -155,6 +155,8 @@ async fn files_and_the_token_go_between_us_and_slack_alone() -> Result<()> {
     let foreign = format!("{}F1", elsewhere.api().replace("/api/", "/files/"));
     let refused = |outcome: Result<Download, Error>| outcome.unwrap_err().refusal().code;
     ensure!(refused(workspace.download(&foreign).await) == Code::Forbidden);
+    let method = format!("{}auth.revoke", slack.api());
+    ensure!(refused(workspace.download(&method).await) == Code::Forbidden);
     slack.has_file("F2", "moved", b"");
     slack.redirects("F2", &foreign);
     let own = slack.api().replace("/api/", "/files/");

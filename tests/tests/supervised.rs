@@ -90,10 +90,27 @@ async fn a_node_that_is_asked_twice_ends_at_once_and_its_next_start_takes_over_w
     let (stage, status) = stage.ask_twice().await?;
     ensure!(status.code() == Some(130), "it ended with {status}: {}", stage.log());
     ensure!(stage.log().contains("asked again: it ends at once"), "it does not say why: {}", stage.log());
+    ensure!(!stage.data().join("endpoint.json").exists(), "whoever looks for it is sent to nobody");
     ensure!(!stage.processes(Some(&run)).is_empty(), "its agent ended with it");
 
     let stage = stage.start().await?;
     stage.becomes(&run, "running").await?;
     ensure!(stage.log().matches("started instance").count() == 1, "it ran twice: {}", stage.log());
+    Ok(())
+}
+
+/// An operator who wonders why it takes so long.
+#[tokio::test]
+async fn a_node_that_ends_its_agents_says_at_the_command_line_which_still_run() -> Result<()> {
+    let stage = Stage::new(1)?.agent("deaf", "grace = \"1h\"\n", &["deaf", "hold"])?;
+    let stage = stage.with_variable("SKEIN_LIMITS__DRAIN", "1h").start().await?;
+    let run = stage.run("deaf").await?;
+    stage.answer("deaf", "deaf").await?;
+    process::signal(stage.up().id().context("it has ended")?, Signal::TERM)?;
+    stage
+        .until("it ends its agents", async || Ok(stage.log().contains("asked again, it ends at once")))
+        .await?;
+    let listed = stage.up().skein(&["instances", "list"]).await?;
+    ensure!(listed.contains(&run), "{listed}");
     Ok(())
 }

@@ -6,7 +6,7 @@ use skein_proto::v1::{AgentRequest, StatusRequest};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 
-use super::Common;
+use super::{Common, table};
 use crate::api::{bearer, client};
 
 /// How long a runner may take: it waits itself until nothing changes in the folder any more, and registers then.
@@ -33,11 +33,14 @@ pub(super) async fn tell(common: &Common, swarm: &str, agent: &Name) {
         Ok(heard) => {
             let folder = common.layout().agents().display().to_string();
             if let Some(sentence) = sentence(heard, &folder, swarm, agent) {
-                eprintln!("skein: {sentence}");
+                table::note(format_args!("skein: {sentence}"));
             }
         }
         Err(refusal) => {
-            eprintln!("skein: nobody can say whether a runner has {agent} yet: {}", refusal.message);
+            table::note(format_args!(
+                "skein: nobody can say whether a runner has {agent} yet: {}",
+                refusal.message
+            ));
         }
     }
 }

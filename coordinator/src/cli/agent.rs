@@ -107,6 +107,7 @@ impl All {
 
 #[derive(Debug, Args)]
 pub(super) struct One {
+    /// The agent, as `skein agent list` shows it.
     name: Name,
     #[command(flatten)]
     common: Common,
@@ -122,6 +123,7 @@ impl One {
 /// What it is about: one agent, or all of the swarm.
 #[derive(Debug, Args)]
 pub(super) struct Held {
+    /// The agent, as `skein agent list` shows it, unless it is --all.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     name: Option<Name>,
     /// All agents of the swarm, also those that are defined later.
@@ -139,6 +141,7 @@ impl Held {
 
 #[derive(Debug, Args)]
 pub(super) struct History {
+    /// The agent, as `skein agent list` shows it.
     name: Name,
     /// Most rows.
     #[arg(long, default_value_t = 100)]
@@ -175,9 +178,10 @@ async fn steer(common: &Common, agent: &str, order: &str) -> Result<(), CliError
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
+    /// The agent, as `skein agent list` shows it.
     name: Name,
     /// What the run is given to do.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     prompt: String,
     #[command(flatten)]
     common: Common,
@@ -196,7 +200,7 @@ pub(super) struct Kill {
     /// As `skein instances list` shows it.
     instance: String,
     /// What its callers are told.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
     common: Common,

@@ -33,6 +33,7 @@ pub(super) enum Client {
     },
     /// Remove a client; its tokens hold no more.
     Remove {
+        /// The client, as `skein client list` shows it.
         name: Name,
         #[command(flatten)]
         common: Common,
@@ -41,6 +42,7 @@ pub(super) enum Client {
 
 #[derive(Debug, Args)]
 pub(super) struct Add {
+    /// Its name, unique in the swarm.
     name: Name,
     /// lead, worker, observer or operator.
     #[arg(long)]

@@ -51,19 +51,32 @@ impl Cluster {
                 table::print(&nodes, &columns, false)?;
                 let generation =
                     |part: &str| status["generation"][part].as_str().unwrap_or_default().to_owned();
-                eprintln!("Redis: run {}, replication {}", generation("run"), generation("replication"));
+                table::note(format_args!(
+                    "Redis: run {}, replication {}",
+                    generation("run"),
+                    generation("replication")
+                ));
                 if status["unowned"] != json!(0) {
-                    eprintln!("{} shards have no owner at the moment", status["unowned"]);
+                    table::note(format_args!("{} shards have no owner at the moment", status["unowned"]));
+                }
+                if let Some(owner) = status["soleOwner"].as_str() {
+                    table::note(format_args!(
+                        "waiting: skein export or skein import ({owner}) has the store for itself"
+                    ));
                 }
                 for alarm in status["alarms"].as_array().into_iter().flatten() {
                     let text = |field: &str| alarm[field].as_str().unwrap_or_default();
-                    eprintln!("alarm ({}): {}", text("kind"), table::plain_line(text("problem")));
+                    table::note(format_args!(
+                        "alarm ({}): {}",
+                        text("kind"),
+                        table::plain_line(text("problem"))
+                    ));
                 }
                 if status["incidents"].is_null() {
-                    eprintln!("the incidents cannot be read; the alarms and the log say why");
+                    table::note("the incidents cannot be read; the alarms and the log say why");
                 }
                 for incident in status["incidents"].as_array().into_iter().flatten() {
-                    eprintln!("{}", told(incident));
+                    table::note(told(incident));
                 }
                 Ok(())
             }

@@ -9,7 +9,7 @@ use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 use skein_shared::time::Timestamp;
 
-use super::CliError;
+use super::{CliError, table};
 use crate::auth::token::Keys;
 use crate::cluster::authority::{Authority, AuthorityError, Host};
 use crate::cluster::identity::{CA, CERTIFICATE, KEY};
@@ -134,20 +134,20 @@ impl Init {
     fn explain(&self, nodes: &[Node], fresh: bool) {
         let out = self.out.display();
         if fresh {
-            eprintln!(
+            table::note(format_args!(
                 "{out} has a new authority; keep {out}/{CA_KEY} to add nodes, and give it to none of them"
-            );
+            ));
         }
         for node in nodes {
             let host = node.hosts.first().map_or("", Host::as_str);
             let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-            eprintln!(
+            table::note(format_args!(
                 "copy {} to {host} and start it with: skein serve --redis URL --node-addr {host}:7703 --cluster-tls DIR",
                 node.folder.display()
-            );
+            ));
         }
-        eprintln!(
-            "each folder has private keys: copy it over an encrypted connection, and keep the mode of its files"
+        table::note(
+            "each folder has private keys: copy it over an encrypted connection, and keep the mode of its files",
         );
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{CliError, Common, token};
+use super::{CliError, Common, table, token};
 use crate::api::client;
 use crate::auth::{Right, Rights, Role};
 use crate::console::SESSION;
@@ -36,13 +37,12 @@ impl Console {
         // Behind the `#` it is sent to no server, so that no log has it.
         let link = format!("{}/login#token={}", endpoint.console(), issued.text());
         if self.common.json {
-            println!("{}", serde_json::json!({ "url": link, "expiresAt": issued.expires_at.iso() }));
-            return Ok(());
+            let document = json!({ "url": link, "expiresAt": issued.expires_at.iso() });
+            return Ok(table::print_document(&document, true)?);
         }
         let may = reach(role, &self.common.swarm);
-        eprintln!("open this link within five minutes; whoever has it is {may}");
-        println!("{link}");
-        Ok(())
+        table::note(format_args!("open this link within five minutes; whoever has it is {may}"));
+        table::print_text(&link)
     }
 
     async fn require_swarm(&self) -> Result<(), CliError> {

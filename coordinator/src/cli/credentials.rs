@@ -67,7 +67,7 @@ impl Set {
         let written = json!({"credential": self.credential.to_string(), "fields": [self.field]});
         table::print_document(&written, self.common.json)?;
         let variables = credentials.variables_of(&self.credential, &self.field)?;
-        eprintln!("skein: {}", found_by(&self.credential, &self.field, &variables));
+        table::note(format_args!("skein: {}", found_by(&self.credential, &self.field, &variables)));
         Ok(())
     }
 }

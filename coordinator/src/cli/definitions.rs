@@ -71,6 +71,7 @@ fn one(folder: &Path) -> Value {
 
 #[derive(Debug, Args)]
 pub(super) struct Add {
+    /// Its name, which is that of its folder: small letters, digits and hyphens.
     name: Name,
     /// A folder or a git repository with the agent, or with several of which one has this name.
     #[arg(long, value_name = "FOLDER|URL")]
@@ -103,7 +104,7 @@ impl Add {
         let document = json!({"agent": self.name, "swarm": swarm, "folder": place});
         table::print_document(&document, self.common.json)?;
         if let Some(sentence) = not_found(&known, &definition::settings_file(&place)) {
-            eprintln!("skein: {sentence}");
+            table::note(format_args!("skein: {sentence}"));
         }
         added::tell(&self.common, swarm, &self.name).await;
         Ok(())
@@ -189,7 +190,7 @@ fn not_found(known: &Definition, settings: &Path) -> Option<String> {
 
 /// A problem, with its file as seen from a folder.
 fn told(problem: &skein_runner::Error, folder: &Path) -> String {
-    problem.to_string().replace(&format!("{}/", folder.display()), "")
+    problem.to_string().trim_end().replace(&format!("{}/", folder.display()), "")
 }
 
 /// The folder of the agent at its source, which is fetched if it has to be.
@@ -308,6 +309,18 @@ mod tests {
         }
         fs::write(root.path().join("codex"), "").unwrap();
         assert_eq!(not_found(&known, &file), None);
+    }
+
+    /// Some problems are told by what reads TOML, which ends them with an empty line.
+    #[test]
+    fn a_problem_is_told_by_its_file_and_ends_with_its_last_word() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("dev");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("agent.toml"), "harness = \"claude\"").unwrap();
+        let said = told(&definition::read(&folder, &[]).unwrap_err(), &folder);
+        assert!(said.starts_with("agent.toml: ") && said.contains("claude-code"), "{said}");
+        assert_eq!(said.trim_end(), said);
     }
 
     #[test]

@@ -101,11 +101,13 @@ pub(super) fn print(mut listed: Listed, columns: &[Column], limit: u32, json: bo
     let more = listed.rows.len() > shown;
     listed.rows.truncate(shown);
     if listed.rebuilding {
-        eprintln!("skein: the lists are still being built after a start; some rows may be missing");
+        table::note("skein: the lists are still being built after a start; some rows may be missing");
     }
     table::print(&listed.rows, columns, json)?;
     if more {
-        eprintln!("skein: there are more than these {shown}; --limit shows as many as you want");
+        table::note(format_args!(
+            "skein: there are more than these {shown}; --limit shows as many as you want"
+        ));
     }
     Ok(())
 }

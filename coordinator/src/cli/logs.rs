@@ -26,7 +26,7 @@ pub(super) struct Logs {
     #[arg(long, value_parser = humantime::parse_duration)]
     since: Option<Duration>,
     /// Only lines that match this regular expression.
-    #[arg(long, default_value = "", value_parser = pattern)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = pattern)]
     grep: String,
     #[command(flatten)]
     common: Common,

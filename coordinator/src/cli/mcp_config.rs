@@ -7,7 +7,7 @@ use serde_json::json;
 use skein_shared::id::Name;
 use uuid::Uuid;
 
-use super::{CliError, Common, ids, token};
+use super::{CliError, Common, ids, table, token};
 use crate::auth::Role;
 use crate::config::{self, Overrides};
 use crate::node::Endpoint;
@@ -27,6 +27,7 @@ enum Client {
 
 #[derive(Debug, Args)]
 pub(super) struct McpConfig {
+    /// The program that is to be configured.
     #[arg(long, value_enum)]
     client: Client,
     /// lead, worker or observer.
@@ -63,9 +64,8 @@ impl McpConfig {
         };
         let agent = known.unwrap_or_else(Uuid::new_v4);
         let issued = token::issue(&self.common, self.role, name.clone(), agent, self.lifetime, None)?;
-        eprintln!("{} `{name}` ({agent}), good until {}", self.role, issued.expires_at);
-        println!("{}", render(self.client, &base_url(&self.common)?, issued.text()));
-        Ok(())
+        table::note(format_args!("{} `{name}` ({agent}), good until {}", self.role, issued.expires_at));
+        table::print_text(&render(self.client, &base_url(&self.common)?, issued.text()))
     }
 }
 

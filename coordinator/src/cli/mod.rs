@@ -167,7 +167,7 @@ enum Command {
     Costs(costs::Costs),
     /// List runners.
     Runners(list::Of<list::Runners>),
-    /// Show, create and cancel tasks.
+    /// Show, create and cancel tasks; `skein tasks list` lists them.
     #[command(subcommand)]
     Task(task::Task),
     /// Forget what a swarm remembers.
@@ -330,7 +330,7 @@ impl Cli {
             Command::Backup(backup) => backup.run().await,
             Command::Export(export) => export.run().await,
             Command::Import(import) => import.run().await,
-            Command::Demo(options) => Ok(Box::pin(demo::run(options)).await?),
+            Command::Demo(options) => table::print_text(&Box::pin(demo::run(options)).await?),
             Command::DemoAgent { role } => demo::run_agent(role).await.map_err(CliError::Agent),
             Command::ExecAgent(_) | Command::Transport => {
                 Err(CliError::Usage("this command is for runners".to_owned()))
@@ -348,6 +348,21 @@ mod tests {
     #[test]
     fn the_commands_are_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_argument_says_what_it_is() {
+        assert_eq!(silent(&Cli::command(), ""), Vec::<String>::new());
+    }
+
+    /// The arguments of a command, and of those below it, of which its help says nothing.
+    fn silent(command: &clap::Command, above: &str) -> Vec<String> {
+        let name = format!("{above} {}", command.get_name());
+        let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+        let own = shown.filter(|argument| argument.get_help().is_none());
+        let own = own.map(|argument| format!("{name}: {}", argument.get_id()));
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+        own.chain(below.flat_map(|below| silent(below, &name))).collect()
     }
 
     #[test]

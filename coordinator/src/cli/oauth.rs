@@ -30,6 +30,7 @@ struct From {
     /// The node, such as http://127.0.0.1:7700.
     #[arg(long, env = "SKEIN_URL", default_value = "http://127.0.0.1:7700")]
     url: String,
+    /// What is printed.
     #[arg(long, value_enum, default_value = "token")]
     format: Format,
 }
@@ -129,13 +130,19 @@ impl From {
 
     async fn post(&self, url: &str, form: String) -> Result<(StatusCode, Value), CliError> {
         let wrong = |problem: String| CliError::Usage(format!("--url {}: {problem}", self.url));
-        let address = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+        // Without a scheme the host would be read as one.
+        let address = Url::parse(url).ok().filter(Url::has_host);
+        let address =
+            address.ok_or_else(|| wrong("write it as http://HOST:PORT or https://HOST".to_owned()))?;
         let client: https::Client = https::client(https::trusted(&address).map_err(wrong)?);
         let request = Request::post(url)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::from(form))
             .map_err(|error| wrong(error.to_string()))?;
-        let unreachable = |failure: Failure| Refusal::new(Code::Unavailable, format!("{url}: {failure}"));
+        let unreachable = |failure: Failure| {
+            let problem = format!("{url}: {failure}; see that the node runs, and that --url is its address");
+            Refusal::new(Code::Unavailable, problem)
+        };
         let answer = https::send(&client, request, LARGEST, PATIENCE).await.map_err(unreachable)?;
         Ok((answer.status(), serde_json::from_slice(answer.body()).unwrap_or_default()))
     }
@@ -159,7 +166,10 @@ fn refused(url: &str, status: StatusCode, answer: &Value) -> Refusal {
         None => format!("it refuses with `{}`", plain_line(error)),
     };
     let advice = match error {
-        "invalid_client" => "; look at --client and --secret-file: `skein client add` has printed the secret",
+        "invalid_client" => {
+            "; look at --client, which is SWARM/NAME, and at --secret-file, which has what `skein client add` has \
+             printed behind `secret: ` and nothing else"
+        }
         _ => "",
     };
     Refusal::new(code, format!("{url}: {said}{advice}"))
@@ -190,6 +200,16 @@ fn passing(status: StatusCode) -> Option<Code> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn who_gives_a_node_without_its_scheme_is_told_how_to_write_it() {
+        for url in ["127.0.0.1:7700", "localhost:7700"] {
+            let from = From { url: url.to_owned(), format: Format::Token };
+            let refused = from.ask(Vec::new()).await.unwrap_err();
+            let said = refused.to_string();
+            assert!(refused.exit() == 2 && said.contains("write it as http://HOST:PORT"), "{url}: {said}");
+        }
+    }
 
     #[test]
     fn an_answer_without_a_token_is_told_by_what_it_says() {

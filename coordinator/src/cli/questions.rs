@@ -53,7 +53,8 @@ pub(super) enum Questions {
         /// As `skein questions list` shows it.
         #[arg(value_parser = ids::id)]
         id: Uuid,
-        #[arg(long, default_value = "")]
+        /// Why, for the agent that has asked.
+        #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         common: Common,

@@ -55,7 +55,7 @@ impl Simulate {
         let folder = self.agents.clone().unwrap_or_else(|| self.common.layout().agents());
         let found = definition::load(&folder, &[]).map_err(|problem| CliError::Usage(problem.to_string()))?;
         for (name, problem) in &found.wrong {
-            eprintln!("skein: {name} is left out: {problem}");
+            table::note(format_args!("skein: {name} is left out: {problem}"));
         }
         let swarm = self.common.swarm.as_str();
         let of_swarm = found.definitions.iter().filter(|((of, _), _)| of == swarm);

@@ -14,12 +14,14 @@ use crate::service::scale::USUAL_GROUP;
 pub(super) enum Swarm {
     /// Make a swarm.
     Create {
+        /// Its name: small letters, digits and hyphens.
         name: Name,
         #[command(flatten)]
         common: Common,
     },
     /// Limit how many runs of a swarm are under way at a time on a group of runners, or show the limit.
     Scale {
+        /// The swarm, as `skein swarm list` shows it.
         name: Name,
         /// The most runs at a time; `unlimited` lifts the limit [default: only show it].
         #[arg(value_parser = scale)]
@@ -32,6 +34,7 @@ pub(super) enum Swarm {
     },
     /// Say how the locks of a swarm are to be, or show how they are.
     Locks {
+        /// The swarm, as `skein swarm list` shows it.
         name: Name,
         /// Locks that one run may hold at a time; with more than one there can be deadlocks, which are refused.
         #[arg(long)]

@@ -1,9 +1,12 @@
 //! Prints rows: a table for people, one JSON object a line for programs.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
 use serde_json::Value;
+
+use super::CliError;
 
 /// Longest cell of a table, characters; `--json` shows the whole.
 const CELL: usize = 80;
@@ -35,6 +38,16 @@ pub(super) fn print_document(document: &Value, json: bool) -> io::Result<()> {
         return writeln!(out, "{document}");
     }
     write!(out, "{}", fields(document))
+}
+
+/// A text as it is, which may be for a file or another program. Not by `println!`, which panics where nobody reads.
+pub(super) fn print_text(text: &str) -> Result<(), CliError> {
+    Ok(writeln!(io::stdout().lock(), "{text}")?)
+}
+
+/// Something for whoever sits at the terminal. Not by `eprintln!`, which panics where nobody can be told.
+pub(super) fn note(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 fn fields(document: &Value) -> String {

@@ -30,7 +30,7 @@ pub(super) enum Task {
         #[arg(long = "depends-on", value_parser = ids::id)]
         depends_on: Vec<Uuid>,
         /// A second command with the same key makes no second task.
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", hide_default_value = true)]
         idempotency_key: String,
         #[command(flatten)]
         common: Common,
@@ -40,7 +40,8 @@ pub(super) enum Task {
         /// As `skein tasks list` shows it.
         #[arg(value_parser = ids::id)]
         id: Uuid,
-        #[arg(long, default_value = "")]
+        /// Why, for whoever looks at the task.
+        #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         common: Common,

@@ -13,7 +13,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::cluster_init::CA_KEY;
-use super::{CliError, Common, ids, list, oauth};
+use super::{CliError, Common, ids, list, oauth, table};
 use crate::auth::token::{Claims, Issued, Keys, LONGEST, Origin, Rotation};
 use crate::auth::{Rights, Role, View};
 use crate::entity::Clock;
@@ -51,7 +51,7 @@ impl Token {
     }
 }
 
-const REVOKED: &[super::table::Column] =
+const REVOKED: &[table::Column] =
     &[("REVOKED", &["of"]), ("AT", &["at"]), ("BY", &["by"]), ("KEPT UNTIL", &["until"])];
 
 #[derive(Debug, Args)]
@@ -120,12 +120,13 @@ impl Issue {
         if self.common.json {
             let (expires, token) = (issued.expires_at.iso(), issued.text());
             let shown = json!({"agent": agent, "id": issued.id, "expiresAt": expires, "token": token});
-            println!("{shown}");
-            return Ok(());
+            return Ok(table::print_document(&shown, true)?);
         }
-        eprintln!("{} `{}` ({agent}), good until {}", self.role, self.name, issued.expires_at);
-        println!("{}", issued.text());
-        Ok(())
+        table::note(format_args!(
+            "{} `{}` ({agent}), good until {}",
+            self.role, self.name, issued.expires_at
+        ));
+        table::print_text(issued.text())
     }
 }
 
@@ -171,8 +172,15 @@ fn folder(common: &Common) -> Result<&PathBuf, CliError> {
 }
 
 fn unusable(common: &Common, error: &std::io::Error) -> CliError {
-    let problem = format!("the signing key in {} cannot be used: {error}", common.data.display());
-    Refusal::new(Code::Unauthenticated, problem).into()
+    let data = common.data.display();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        let problem = format!(
+            "there is no signing key in {data}; name the data directory of a node, or the folder of `skein cluster init`, \
+             with --data"
+        );
+        return Refusal::new(Code::NotFound, problem).into();
+    }
+    Refusal::new(Code::Unauthenticated, format!("the signing key in {data} cannot be used: {error}")).into()
 }
 
 #[derive(Debug, Args)]
@@ -216,7 +224,7 @@ impl Revoke {
         let is_own = own.is_ok_and(|token| token.trim() == request.token);
         self.common.print(self.common.admin().await?.revoke(request).await)?;
         if is_own {
-            eprintln!("that was this command line's own; make another: {}", renewal(&layout));
+            table::note(format_args!("that was this command line's own; make another: {}", renewal(&layout)));
         }
         Ok(())
     }
@@ -278,7 +286,7 @@ impl RotateKeys {
         let keys =
             Keys::change(folder(&self.common)?, step).map_err(|error| unusable(&self.common, &error))?;
         let document: Value = json!({ "signs": keys.first(), "keys": keys });
-        Ok(super::table::print_document(&document, self.common.json)?)
+        Ok(table::print_document(&document, self.common.json)?)
     }
 
     /// Whether the folder is a node's of a cluster, or the one from which later nodes get their keys.
@@ -290,6 +298,17 @@ impl RotateKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_without_a_key_is_none_of_a_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let swarm = Name::parse("default").unwrap();
+        let common = Common { data: folder.path().to_owned(), swarm, json: false };
+        let refused = RotateKeys { prepare: false, retire: false, common }.run().unwrap_err();
+        assert_eq!(refused.exit(), Code::NotFound.exit());
+        assert!(refused.to_string().contains("name the data directory of a node"), "{refused}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn the_command_lines_next_token_is_of_the_same_node_and_takes_the_place_of_the_last_when_whole() {

@@ -46,12 +46,14 @@ pub(super) enum Tools {
     },
     /// Say what a tool does and which arguments it takes.
     Describe {
+        /// The tool, as `skein tools list` or `skein tools find` shows it.
         tool: String,
         #[command(flatten)]
         as_whom: AsWhom,
     },
     /// Call a tool.
     Call {
+        /// The tool, as `skein tools list` or `skein tools find` shows it.
         tool: String,
         /// `name=value` each, where a value that is JSON counts as such; or one JSON object; or `-` for one on stdin.
         arguments: Vec<String>,
@@ -191,7 +193,7 @@ fn read_arguments(given: &[String]) -> Result<Map<String, Value>, CliError> {
     match given {
         [only] if only == "-" => {
             if io::stdin().is_terminal() {
-                eprintln!("skein: reading a JSON object from the terminal; end it with Ctrl-D");
+                table::note("skein: reading a JSON object from the terminal; end it with Ctrl-D");
             }
             let mut text = String::new();
             io::stdin().read_to_string(&mut text)?;

@@ -1,7 +1,7 @@
 //! `skein export` and `skein import`: from the embedded store to Redis and back, while no node runs.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,10 @@ impl Export {
         let alone = self.place.open(false).await?;
         // As secret as the store that it is from.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.file);
-        let file = file.map_err(|error| unusable(&self.file, &error))?;
+        let file = file.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => is_there(&self.file),
+            _ => unusable(&self.file, &error),
+        })?;
         let mut out = BufWriter::new(&file);
         let exported = transfer::export(&*alone.store, &mut out).await;
         drop(out);
@@ -124,6 +127,12 @@ impl Place {
     }
 }
 
+/// As a node says it of a backup: it takes the place of no file.
+fn is_there(path: &Path) -> CliError {
+    let problem = format!("{} is there already; choose a new name", path.display());
+    CliError::Refused(Refusal::new(Code::AlreadyExists, problem))
+}
+
 fn unusable(path: &Path, error: &std::io::Error) -> CliError {
     let problem = format!("{} cannot be used: {error}; name another file", path.display());
     CliError::Refused(Refusal::new(Code::InvalidArgument, problem))
@@ -157,8 +166,12 @@ mod tests {
         for path in &left {
             std::fs::write(path, "of another store").unwrap();
         }
-        Import { file, place: place("new") }.run().await.unwrap();
+        Import { file: file.clone(), place: place("new") }.run().await.unwrap();
         assert!(left.iter().all(|path| !path.exists()));
+        let written = std::fs::read(&file).unwrap();
+        let refused = Export { file: file.clone(), place: place("new") }.run().await.unwrap_err();
+        assert_eq!(refused.exit(), Code::AlreadyExists.exit(), "{refused}");
+        assert!(std::fs::read(&file).unwrap() == written, "it takes the place of no file");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `skein up` and `skein serve`: this process becomes a node.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use skein_runner::supervisor::Supervisor;
 use super::CliError;
 use crate::config::{self, Config, ConfigError, Dialect, Overrides};
 use crate::node::datadir::{DataDir, Layout};
-use crate::node::{self, Roles, Signals, StartError};
+use crate::node::{self, Node, Roles, Signals, StartError};
 
 /// Where a node keeps its data and listens.
 #[derive(Debug, Args)]
@@ -19,10 +20,10 @@ struct Place {
     #[arg(long, value_name = "DIR", env = "SKEIN_DATA", default_value = ".skein")]
     data: PathBuf,
     /// Address of MCP and health [default: 127.0.0.1:7700].
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Address for runners and administration [default: 127.0.0.1:7701].
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     grpc: Option<SocketAddr>,
     /// Let programs of another system in as they are, by the one key that they share (SKEIN_COMPAT__KEY).
     #[arg(long, value_enum, value_name = "SYSTEM")]
@@ -31,11 +32,17 @@ struct Place {
     #[arg(long)]
     compat_beyond_loopback: bool,
     /// Address for webhooks [default: 127.0.0.1:7702].
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     ingress: Option<SocketAddr>,
     /// Offer agents what the official conformance suite of MCP asks for, and nothing else.
     #[arg(long, hide = true)]
     conformance_fixture: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "write an address and a port, such as 127.0.0.1:7700; a name is none, and 0.0.0.0 is all addresses".to_owned()
+    })
 }
 
 #[derive(Debug, Args)]
@@ -131,22 +138,35 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
         // Nobody was served yet: it ends as by a crash, which loses nothing.
         _ = signals.come() => return Ok(()),
     };
-    let endpoint = node.endpoint();
+    // The disk behind stderr may be full, and the node serves all the same: `eprintln!` would end it.
+    let _ = say_where(&node, roles, &mut io::stderr());
+    Ok(node.run(signals, &Supervisor::of_this_process()).await?)
+}
+
+/// Tells whoever has started the node where it is found.
+fn say_where(node: &Node, roles: Roles, out: &mut impl Write) -> io::Result<()> {
+    let (endpoint, data) = (node.endpoint(), node.layout().root().display());
     if roles.coordinator {
-        eprintln!("skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc);
-        let data = node.layout().root().display();
-        eprintln!("console at {}/, where `skein console --data {data}` logs you in", endpoint.console());
+        writeln!(out, "skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc)?;
+        writeln!(out, "console at {}/, where `skein console --data {data}` logs you in", endpoint.console())?;
     }
     if let Some(ingress) = endpoint.ingress {
-        eprintln!("webhooks at http://{ingress}/webhooks/<source>");
+        writeln!(out, "webhooks at http://{ingress}/webhooks/<source>")?;
     }
-    eprintln!("try `skein status --data {}`", node.layout().root().display());
-    Ok(node.run(signals, &Supervisor::of_this_process()).await?)
+    writeln!(out, "try `skein status --data {data}`")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_gives_half_an_address_is_told_what_a_whole_one_is() {
+        assert_eq!(address("127.0.0.1:0"), Ok(SocketAddr::from(([127, 0, 0, 1], 0))));
+        for text in ["7700", ":7700", "localhost:7700", "127.0.0.1"] {
+            assert!(address(text).is_err_and(|said| said.contains("such as 127.0.0.1:7700")), "{text}");
+        }
+    }
 
     #[test]
     fn a_node_with_settings_of_a_cluster_and_no_redis_leaves_nothing_behind() {

@@ -15,6 +15,7 @@ use super::steward::{self, Input, Output, Question, Steward};
 use super::twin::{Before, Twin, Twins};
 use crate::alarms::Kind;
 use crate::store::StoreError;
+use crate::store::redis::lease::Lease;
 use crate::store::redis::shard::Shard;
 
 /// How often the leases are looked at when nobody says that one is free.
@@ -128,9 +129,17 @@ impl Keeper {
                 info!(shards = shards.len(), "gave up shards");
             }
             Output::Members(members) => drop(table.members_are(members)),
-            Output::Leases(leases) => drop(table.leases_are(leases)),
+            Output::Leases(leases) => self.leases_are(leases),
             Output::Tell => self.cluster.leases_changed.send_modify(|count| *count += 1),
             Output::Nudge => self.cluster.nudge.notify_one(),
+        }
+    }
+
+    fn leases_are(&self, leases: Vec<Lease>) {
+        let before = self.cluster.sole_owner();
+        self.cluster.table.leases_are(leases);
+        if let Some(owner) = self.cluster.sole_owner().filter(|owner| before.as_ref() != Some(owner)) {
+            warn!(owner, "`skein export` or `skein import` has the store for itself; its end is waited for");
         }
     }
 

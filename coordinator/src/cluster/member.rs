@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
-pub const FORMAT: u32 = 18;
+pub const FORMAT: u32 = 19;
 /// Those that this program reads. A search of the memory is not as it was before 4, and the delegation of an inbox
 /// message not as before 5: one that an older node forwards is refused. Before 6 no node knew a swarm's limit of slots,
 /// before 7 none what its work cost, before 8 none what people ask the swarm for at a forge, before 9 none where the
@@ -16,10 +16,10 @@ pub const FORMAT: u32 = 18;
 /// swarm are, nor that agents of one name in two swarms are two, before 12 none that an answer reached nobody, before
 /// 13 no document came along with an answer, before 14 an agent gave runs up that their runner had not held yet, before
 /// 15 no lockspace knew who waits, and no inbox what was posted under a key, before 16 an answer about a task named
-/// what the task does not have, before 17 nobody's questions were withdrawn together, and before 18 no inbox was handed
+/// what the task does not have, before 17 nobody's questions were withdrawn together, before 18 no inbox was handed
 /// on to whoever leads next, no question told to it, no text remembered at once, no list of schedules went on, no
 /// channel forgot what was removed of it or what an agent that left had read, and no epic heard that its channel was
-/// refused.
+/// refused, and before 19 neither inboxes nor questions could be read in which it stands who leads.
 pub const READS: RangeInclusive<u32> = 2..=FORMAT;
 
 /// A coordinator that takes part.

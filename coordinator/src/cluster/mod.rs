@@ -189,7 +189,8 @@ impl Cluster {
         self.nudge.notify_one();
     }
 
-    /// Waits until every shard that anybody can have has an owner, at most for `limit`. Says whether it came to that.
+    /// Waits until every shard that anybody can have has an owner that serves it, at most for `limit`. Says whether it
+    /// came to that.
     pub async fn settled(&self, limit: Duration) -> bool {
         let mut changes = self.changes();
         let is_settled = |_: &u64| self.table.is_settled(&self.settings.id, |shard| self.has(shard));
@@ -199,6 +200,11 @@ impl Cluster {
     /// Whether every shard has an owner that can be asked, as far as this node knows.
     pub fn is_whole(&self) -> bool {
         self.table.is_whole(&self.settings.id, |shard| self.has(shard))
+    }
+
+    /// Who has the store for itself, to export or to import, if anybody has: nobody serves its shards meanwhile.
+    pub fn sole_owner(&self) -> Option<String> {
+        self.table.sole_owner(&self.settings.id)
     }
 
     fn has(&self, shard: Shard) -> bool {

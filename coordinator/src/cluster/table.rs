@@ -46,7 +46,7 @@ impl Known {
         let newer = self.leases.get_mut(usize::from(shard.number())).filter(|lease| lease.epoch.0 < epoch);
         let Some(lease) = newer else { return false };
         let (epoch, owner, held) = (Epoch(epoch), owner.to_owned(), !owner.is_empty());
-        *lease = Lease { epoch, owner, held, unreadable: false };
+        *lease = Lease { epoch, owner, held, ..Lease::default() };
         true
     }
 
@@ -82,13 +82,20 @@ impl Known {
         Shard::all().all(|shard| self.route(shard, me, held(shard)) != Route::Nowhere)
     }
 
-    /// Whether every shard that anybody can have has an owner. Whoever was `me` in an earlier life has none: a node
-    /// that crashed is about to take its shards again.
+    /// Whether every shard that anybody can have has an owner that serves it. Whoever was `me` in an earlier life is
+    /// none: a node that crashed is about to take its shards again. Nor is whoever has the store for itself.
     pub fn is_settled(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
         let is_settled = |(shard, lease): (Shard, &Lease)| {
-            lease.unreadable || held(shard) || (lease.held && lease.owner != me)
+            lease.unreadable || held(shard) || (lease.held && !lease.alone && lease.owner != me)
         };
         self.leases.len() == usize::from(SHARDS) && Shard::all().zip(&self.leases).all(is_settled)
+    }
+
+    /// Who has the store for itself, if anybody has: its shards are served by nobody until that has ended. Who has some
+    /// of them is about to give them back, and what went by the id of the node `me` has ended.
+    pub fn sole_owner(&self, me: &str) -> Option<&str> {
+        let has_all = self.leases.iter().all(|lease| lease.held && lease.alone && lease.owner != me);
+        self.leases.first().filter(|_| has_all).map(|lease| lease.owner.as_str())
     }
 
     fn member(&self, id: &str) -> Option<Arc<Member>> {
@@ -136,6 +143,10 @@ impl Table {
 
     pub(super) fn is_settled(&self, me: &str, held: impl Fn(Shard) -> bool) -> bool {
         self.lock().is_settled(me, held)
+    }
+
+    pub(super) fn sole_owner(&self, me: &str) -> Option<String> {
+        self.lock().sole_owner(me).map(str::to_owned)
     }
 
     /// Each member with its shards and their epochs.
@@ -200,6 +211,23 @@ mod tests {
     }
 
     #[test]
+    fn nobody_serves_the_shards_of_whoever_has_the_store_for_itself() {
+        let mut known = Known::default();
+        known.members_are(vec![member("a")]);
+        let mut leases = vec![Lease { alone: true, ..of("importer") }; usize::from(SHARDS)];
+        known.leases_are(leases.clone());
+        assert_eq!((known.is_settled("a", |_| false), known.sole_owner("a")), (false, Some("importer")));
+        assert_eq!(known.sole_owner("importer"), None, "it was killed, and left them to its folder's node");
+        // It has to wait for one of them.
+        leases[7] = of("b");
+        known.leases_are(leases.clone());
+        assert_eq!((known.is_settled("a", |_| false), known.sole_owner("a")), (false, None));
+        leases.fill(of("b"));
+        known.leases_are(leases);
+        assert_eq!((known.is_settled("a", |_| false), known.sole_owner("a")), (true, None));
+    }
+
+    #[test]
     fn lists_are_whole_only_while_every_owner_can_be_asked() {
         let mut known = Known::default();
         let own = |shard: Shard| shard.number() == 0;
@@ -218,7 +246,7 @@ mod tests {
     }
 
     fn of(owner: &str) -> Lease {
-        Lease { epoch: Epoch(5), owner: owner.to_owned(), held: true, unreadable: false }
+        Lease { epoch: Epoch(5), owner: owner.to_owned(), held: true, ..Lease::default() }
     }
 
     fn member(id: &str) -> Member {

@@ -25,20 +25,17 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
     };
     let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64);
     let max_tasks = max_tasks.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
-    if asked.service.me(&who).await?.is_some() {
-        let refreshing = async {
-            asked.service.come_back(&who, derived(asked.request, "back")).await?;
-            if let Some(max_tasks) = max_tasks {
-                asked.service.set_capacity(&who, derived(asked.request, "capacity"), max_tasks).await?;
-            }
-            asked.service.me(&who).await
-        };
-        return ok(compat.like(&asked, "join-swarm", refreshing).await?.unwrap_or_default());
+    let lead = asked.fields.get("isLead") == Some(&json!(true));
+    if let Some(known) = asked.service.me(&who).await? {
+        let name = known["name"].as_str().unwrap_or_default().to_owned();
+        let welcoming =
+            welcome_back(&asked, &who, Introduction { name, lead, max_tasks, ..Introduction::default() });
+        return ok(compat.like(&asked, "join-swarm", welcoming).await?.unwrap_or_default());
     }
     let texts = |field: &str| asked.fields.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     let introduction = Introduction {
         name: asked.need("name")?.to_owned(),
-        lead: asked.fields.get("isLead") == Some(&json!(true)),
+        lead,
         role: asked.text("role").map(str::to_owned),
         capabilities: texts("capabilities").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         description: asked.text("description").map(str::to_owned),
@@ -46,6 +43,25 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
     };
     let joining = asked.service.join(&who, asked.request, introduction);
     made(compat.like(&asked, "join-swarm", joining).await?.0)
+}
+
+/// A member is here again, and takes so many tasks from now on, if it says so. Whoever says that it leads has to: it
+/// takes the lead's place, or is refused while another one has it.
+async fn welcome_back(
+    asked: &Asked,
+    who: &Principal,
+    introduction: Introduction,
+) -> Result<Option<Value>, Refusal> {
+    let max_tasks = introduction.max_tasks;
+    if introduction.lead {
+        asked.service.join(who, derived(asked.request, "lead"), introduction).await?;
+    } else {
+        asked.service.come_back(who, derived(asked.request, "back")).await?;
+    }
+    if let Some(max_tasks) = max_tasks {
+        asked.service.set_capacity(who, derived(asked.request, "capacity"), max_tasks).await?;
+    }
+    asked.service.me(who).await
 }
 
 pub(super) async fn ping(State(compat): State<Compat>, asked: Asked) -> Answer {

@@ -15,11 +15,13 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::which::Which;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
 
 use super::*;
+use crate::auth::{Principal, Role};
 use crate::entity::tests::{Node, node};
 use crate::mcp::tests::NoRunners;
 use crate::mcp::tools::catalogue;
@@ -126,6 +128,25 @@ fn has(answer: &Value, fields: &[&str]) {
     for field in fields {
         assert!(answer.get(field).is_some(), "{field} is missing: {answer}");
     }
+}
+
+#[tokio::test]
+async fn who_registers_again_as_the_lead_leads_or_hears_who_does() {
+    let bed = Bed::swarm().await;
+    let leads = json!({ "name": "worker-22222222", "isLead": true, "maxTasks": 3 });
+    let refused = bed.is(409, "POST", "/api/agents", Some(WORKER), leads.clone()).await;
+    assert_eq!(refused["code"], "lead_exists", "{refused}");
+    assert!(refused["error"].as_str().unwrap().starts_with("lead-11111111 leads"), "{refused}");
+
+    let operator = Principal::named("boss", Role::Operator);
+    bed.service.remove_member(&operator, Uuid::now_v7(), &Which::Id(LEAD)).await.unwrap();
+    for _ in 0..2 {
+        let told = bed.is(200, "POST", "/api/agents", Some(WORKER), leads.clone()).await;
+        assert_eq!((&told["isLead"], &told["maxTasks"]), (&json!(true), &json!(3)), "{told}");
+    }
+    // Whoever leads and does not say so is told that it leads, as by join-swarm.
+    let again = json!({ "name": "worker-22222222" });
+    assert_eq!(bed.is(200, "POST", "/api/agents", Some(WORKER), again).await["isLead"], true);
 }
 
 #[tokio::test]

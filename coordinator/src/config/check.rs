@@ -21,8 +21,9 @@ use crate::auth::issuer::Trust;
 use crate::https::is_private;
 use crate::store::{StoreError, redis};
 
-/// The shortest that a lease may be.
-const LEASE: Duration = Duration::from_secs(2);
+/// The shortest and the longest that a lease may be.
+const SHORTEST_LEASE: Duration = Duration::from_secs(2);
+const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 
 /// Looks whether what is set fits together, and takes secrets from their files, which are named from `folder` on.
 ///
@@ -146,12 +147,20 @@ fn check_store(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     ))
 }
 
-/// What is renewed, handed over and answered within a lease takes its time on a slow day too.
+/// What is renewed, handed over and answered within a lease takes its time on a slow day too; and nobody has what a
+/// coordinator that died had until its lease has ended.
 fn check_cluster(cluster: &Cluster) -> Result<(), ConfigError> {
-    if cluster.lease < LEASE {
+    if cluster.lease < SHORTEST_LEASE {
         return Err(ConfigError(format!(
             "`cluster.lease` must be {} s at least: a coordinator that pauses for a moment would lose all its shards",
-            LEASE.as_secs()
+            SHORTEST_LEASE.as_secs()
+        )));
+    }
+    if cluster.lease > LONGEST_LEASE {
+        return Err(ConfigError(format!(
+            "`cluster.lease` must be {} h at most: the shards of a coordinator that dies have no owner for as long; 10s \
+             does for most",
+            LONGEST_LEASE.as_secs() / 3600
         )));
     }
     if cluster.settle.is_zero() {

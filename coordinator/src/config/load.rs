@@ -56,10 +56,10 @@ impl Format for Settings {
 /// Reads `file` if it is there, then the environment, then the command line's `overrides`.
 ///
 /// # Errors
-/// When a key is unknown, a value does not fit, or a secret's file cannot be read.
+/// When a key is unknown, a value does not fit, a secret's file cannot be read, or `file` is a link that leads nowhere.
 pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     let mut figment = Figment::new();
-    if file.exists() {
+    if is_there(file)? {
         figment = figment.merge(Settings::file_exact(file));
     }
     figment = figment.merge(environment());
@@ -108,6 +108,19 @@ pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
+/// Whether there is a file to read. Where a link leads nowhere, as before its disk is mounted, the defaults are not
+/// what its file says.
+fn is_there(file: &Path) -> Result<bool, ConfigError> {
+    if file.exists() || !file.is_symlink() {
+        return Ok(file.exists());
+    }
+    Err(ConfigError(format!(
+        "{}: it is a link to a file that is not there or cannot be reached; put that in place, or remove the link for \
+         the defaults",
+        file.display()
+    )))
+}
+
 /// `SKEIN_LISTEN__HTTP` sets `listen.http`. A setting always has a section, so variables without `__` are
 /// not settings: `SKEIN_TOKEN` and the like belong to the command line.
 fn environment() -> Env {
@@ -145,6 +158,9 @@ fn explain(error: &figment::Error) -> ConfigError {
 /// What a setting has to be. Never what was found, which is a whole list with its secrets if a bracket is missing.
 fn wanted(kind: &Kind) -> String {
     match kind {
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) if expected == "a duration" => {
+            "expected a duration in quotes, as \"30s\", \"5m\" or \"1h 30m\"".to_owned()
+        }
         Kind::InvalidType(_, expected) => format!("invalid type, expected {expected}"),
         Kind::InvalidValue(_, expected) => format!("invalid value, expected {expected}"),
         Kind::InvalidLength(_, expected) => format!("invalid length, expected {expected}"),

@@ -53,11 +53,11 @@ pub enum DemoError {
     Io(#[from] std::io::Error),
 }
 
-/// Runs the swarm, shows its progress on stderr, and prints the report and its path on stdout.
+/// Runs the swarm, shows its progress on stderr, and gives the report with its path.
 ///
 /// # Errors
 /// A sentence that says what failed and what to do.
-pub async fn run(options: Options) -> Result<(), DemoError> {
+pub async fn run(options: Options) -> Result<String, DemoError> {
     let repository = stage::repository_of(&options.repo).await?;
     eprintln!("setting the stage: a copy of the repository, four agents, one node");
     // From here on a signal waits until the stage can be struck.
@@ -84,8 +84,7 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
     } else {
         stage.clear().await?;
     }
-    println!("{report}\n{}", path.display());
-    Ok(())
+    Ok(format!("{report}\n{}", path.display()))
 }
 
 /// Watches until the report is there. Delivers the push once the summariser sleeps and the surveys are done.

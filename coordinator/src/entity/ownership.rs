@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::Entities;
 use super::remote::{NodeCall, read, write};
+use crate::cluster::member::Member;
 use crate::cluster::{Cluster, Outcome, Route, Tenants, Wake};
 use crate::store::redis::shard::Shard;
 use crate::store::{Fence, OutboxEntry};
@@ -241,10 +242,13 @@ impl Entities {
                 "this node has its store for itself; there is nobody to drain to",
             ));
         };
-        let members = cluster.survey();
-        let known = members.into_iter().map(|(member, _)| member);
-        let mut known: Vec<_> = known.filter(|member| member.takes_shards()).collect();
-        let Some(place) = known.iter().position(|member| member.id == node || member.address == node) else {
+        let members: Vec<_> = cluster.survey().into_iter().map(|(member, _)| member).collect();
+        let is_named = |member: &Member| member.id == node || member.address == node;
+        if members.iter().any(|member| is_named(member) && member.draining) {
+            return Ok(());
+        }
+        let mut known: Vec<_> = members.into_iter().filter(Member::takes_shards).collect();
+        let Some(place) = known.iter().position(is_named) else {
             let problem =
                 format!("no node `{node}` has shards or takes any; `skein cluster status` lists the nodes");
             return Err(Refusal::new(Code::NotFound, problem));

@@ -63,10 +63,9 @@ impl Entities {
             CopyError::AnotherWay(way) => {
                 Refusal::new(Code::WrongState, format!("the copy was not made: {way}"))
             }
-            CopyError::Failed(problem) => Refusal::new(
-                Code::Unavailable,
-                format!("the copy was not made: {problem}; choose another path"),
-            ),
+            CopyError::Failed(problem) => {
+                Refusal::new(Code::Unavailable, format!("the copy was not made: {problem}"))
+            }
         })?;
         // It holds what the data directory holds, whose mode keeps others out.
         let private = std::fs::set_permissions(path, Permissions::from_mode(0o600));

@@ -8,7 +8,6 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use skein_shared::id::{InstanceId, Name, parse_uuid};
 use skein_shared::{Code, Refusal};
-use uuid::Uuid;
 
 use super::answer::{Answer, Problem};
 use super::door::Operator;
@@ -68,62 +67,59 @@ pub(super) async fn runs(
     granted(json!({ "runs": runs, "page": page, "limit": limit, "rebuilding": rebuilding }))
 }
 
-pub(super) async fn pause(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
-    let told = gateway.service.pause_swarm(&who, Uuid::now_v7(), true).await?;
+pub(super) async fn pause(Operator { who, request, service, .. }: Operator) -> Answer {
+    let told = service.pause_swarm(&who, request, true).await?;
     done(format!("{told} agents are paused: they take work and start none"))
 }
 
-pub(super) async fn resume(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
-    let told = gateway.service.pause_swarm(&who, Uuid::now_v7(), false).await?;
+pub(super) async fn resume(Operator { who, request, service, .. }: Operator) -> Answer {
+    let told = service.pause_swarm(&who, request, false).await?;
     done(format!("{told} agents go on"))
 }
 
 /// Limits how many runs of the swarm are under way at a time, on the default group of runners.
-pub(super) async fn scale(State(gateway): State<Gateway>, Operator { who, fields }: Operator) -> Answer {
+pub(super) async fn scale(Operator { who, request, service, fields }: Operator) -> Answer {
     let scale = fields.get("scale").and_then(Value::as_u64).and_then(|scale| u32::try_from(scale).ok());
     let Some(scale) = scale.and_then(NonZeroU32::new) else {
         let problem = "scale must be a whole number from 1 on; pause the agents to let none run";
         return Err(Problem::bad_request(problem));
     };
-    gateway.service.set_scale(&who, Uuid::now_v7(), &Name::parse(USUAL_GROUP)?, Some(scale)).await?;
+    service.set_scale(&who, request, &Name::parse(USUAL_GROUP)?, Some(scale)).await?;
     done(format!("at most {scale} runs are under way at a time on the runners of the group {USUAL_GROUP}"))
 }
 
 /// Starts a run by hand.
 pub(super) async fn trigger(
-    State(gateway): State<Gateway>,
     Path(agent): Path<String>,
-    Operator { who, fields }: Operator,
+    Operator { who, request, service, fields }: Operator,
 ) -> Answer {
     let prompt = match fields.get("prompt") {
         None | Some(Value::Null) => None,
         Some(Value::String(prompt)) => Some(prompt.as_str()).filter(|prompt| !prompt.is_empty()),
         Some(_) => return Err(Problem::bad_request("prompt must be a text")),
     };
-    let instance = gateway.service.run_agent(&who, Uuid::now_v7(), &Name::parse(&agent)?, prompt).await?;
+    let instance = service.run_agent(&who, request, &Name::parse(&agent)?, prompt).await?;
     granted(json!({ "success": true, "message": format!("{instance} is queued"), "instanceId": instance }))
 }
 
 pub(super) async fn kill(
-    State(gateway): State<Gateway>,
     Path(instance): Path<String>,
-    Operator { who, .. }: Operator,
+    Operator { who, request, service, .. }: Operator,
 ) -> Answer {
-    let agent = gateway.service.agent_of(&who.swarm, &instance).await?;
+    let agent = service.agent_of(&who.swarm, &instance).await?;
     let reason = "killed by the operator".to_owned();
-    gateway.service.kill(&who, Uuid::now_v7(), &agent, InstanceId(instance.clone()), reason).await?;
+    service.kill(&who, request, &agent, InstanceId(instance.clone()), reason).await?;
     done(format!("{instance} is being ended"))
 }
 
 /// Pauses, resumes, enables, disables or removes an agent, or kills its runs.
 pub(super) async fn steer(
-    State(gateway): State<Gateway>,
     Path((agent, order)): Path<(String, String)>,
-    Operator { who, .. }: Operator,
+    Operator { who, request, service, .. }: Operator,
 ) -> Answer {
     let agent = Name::parse(&agent)?;
     if order == "kill" {
-        let killed = gateway.service.kill_runs(&who, Uuid::now_v7(), &agent).await?;
+        let killed = service.kill_runs(&who, request, &agent).await?;
         let message = format!("{killed} runs of {agent} are being ended");
         return granted(json!({ "success": true, "message": message, "killed": killed }));
     }
@@ -131,21 +127,20 @@ pub(super) async fn steer(
         let text = format!("`{order}` is no order; use pause, resume, enable, disable, remove or kill");
         Problem::error(StatusCode::NOT_FOUND, text)
     })?;
-    gateway.service.steer(&who, Uuid::now_v7(), &agent, wanted).await?;
+    service.steer(&who, request, &agent, wanted).await?;
     done(format!("{agent}: {order}"))
 }
 
 /// Says something to the agent that works on a task.
 pub(super) async fn tell(
-    State(gateway): State<Gateway>,
     Path(task): Path<String>,
-    Operator { who, fields }: Operator,
+    Operator { who, request, service, fields }: Operator,
 ) -> Answer {
     let task = parse_uuid("task", &task)?;
     let Some(text) = fields.get("message").and_then(Value::as_str) else {
         return Err(Problem::bad_request("missing message: put it into the JSON body"));
     };
-    gateway.service.steer_task(&who, Uuid::now_v7(), task, text.to_owned()).await?;
+    service.steer_task(&who, request, task, text.to_owned()).await?;
     done(format!("the agent of task {task} gets this with its next tool call"))
 }
 
@@ -181,12 +176,11 @@ pub(super) async fn webhook(
 
 /// Hands a webhook on once more.
 pub(super) async fn replay(
-    State(gateway): State<Gateway>,
     Path(receipt): Path<String>,
-    Operator { who, .. }: Operator,
+    Operator { who, request, service, .. }: Operator,
 ) -> Answer {
     let receipt = parse_uuid("receipt", &receipt)?;
-    let replayed = gateway.service.replay_webhook(&who, Uuid::now_v7(), receipt).await.map_err(unreadable)?;
+    let replayed = service.replay_webhook(&who, request, receipt).await.map_err(unreadable)?;
     granted(json!({
         "ok": true,
         "matched": replayed["matched"],

@@ -13,11 +13,13 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use skein_shared::id::Name;
 use skein_shared::{Code, json, limits};
+use uuid::Uuid;
 
 use super::Gateway;
 use super::answer::Problem;
 use crate::auth::{Principal, Right, Role, policy};
 use crate::mcp::idempotency;
+use crate::service::Service;
 
 /// A request of somebody who is known.
 pub(super) struct Asked {
@@ -76,6 +78,11 @@ fn secret(text: &[u8]) -> Result<String, Problem> {
 /// A request of an operator, who speaks for a swarm.
 pub(super) struct Operator {
     pub(super) who: Principal,
+    /// Names this request: each try of one with an idempotency key has the same name. To end the runs of an agent, or
+    /// to remove it, is about what there is when it comes.
+    pub(super) request: Uuid,
+    /// Keeps its answers if the request has a key, by which they can be asked for again.
+    pub(super) service: Service,
     pub(super) fields: Map<String, Value>,
 }
 
@@ -100,7 +107,13 @@ impl FromRequest<Gateway> for Operator {
             let text = format!("there is no swarm `{swarm}`; make it with `skein swarm create {swarm}`");
             return Err(Problem::error(StatusCode::NOT_FOUND, text));
         }
-        Ok(Self { who: Principal { swarm, ..who }, fields: fields(&whole(body).await?)? })
+        let who = Principal { swarm, ..who };
+        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok());
+        let key = idempotency::key(&mut Map::new(), key)?;
+        let route = format!("{} {}", parts.method, parts.uri.path());
+        let request = idempotency::request(&who, &route, key.as_deref());
+        let service = gateway.service.clone().keeping_answers(key.is_some());
+        Ok(Self { who, request, service, fields: fields(&whole(body).await?)? })
     }
 }
 

@@ -78,6 +78,11 @@ impl<'a> Delivery<'a> {
         Ok(Some(Value::Object(fields.collect::<Map<_, _>>())))
     }
 
+    /// Whether it is a form with this field.
+    pub(super) fn has_field(&self, name: &str, value: &str) -> bool {
+        self.form().unwrap_or_default() && self.pairs().any(|(known, given)| known == name && given == value)
+    }
+
     fn pairs(&self) -> form_urlencoded::Parse<'a> {
         form_urlencoded::parse(self.body)
     }

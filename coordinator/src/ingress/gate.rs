@@ -149,7 +149,7 @@ impl Gate {
             intake,
             largest: limits.webhook_bytes,
             room: Semaphore::new(all.min(ROOM.max(limits.webhook_bytes))),
-            turns: Semaphore::new(limits.webhooks_in_flight),
+            turns: Semaphore::new(limits.webhooks_in_flight.min(Semaphore::MAX_PERMITS)),
             slack: Workspaces::default(),
         }
     }

@@ -169,6 +169,9 @@ async fn receive<'a>(
         Err(refusal) => return (first.name.as_str(), Err(refusal)),
     };
     let delivery = Delivery { headers, body: &body, at: gate.intake.wall() };
+    if sender(first.provider).knocks(&delivery) {
+        return (first.name.as_str(), Ok(Outcome::Ignored("the sender looks whether somebody is here")));
+    }
     match gate.source_of(name, &delivery) {
         Ok(source) => (source.name.as_str(), believe(gate, source, &delivery, until).await),
         Err(refusal) => (first.name.as_str(), Err(refusal)),

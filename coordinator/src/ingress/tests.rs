@@ -241,6 +241,23 @@ async fn a_ping_is_answered_and_forgotten() {
     assert!(ledger.seen.lock().unwrap().is_empty());
 }
 
+/// It does not sign that, and has its token of former days in it.
+#[tokio::test]
+async fn slack_may_look_at_the_certificate_and_nothing_is_kept_of_it() {
+    let ledger = Arc::new(Ledger::default());
+    let (sources, limits) = ([source("talk", Provider::Slack, Some("hush"))], config::Limits::default());
+    let door = router(Gate::new(&sources, &limits, Arc::clone(&ledger) as Arc<dyn Intake>));
+    let post = |body: &'static str| {
+        let request = Request::post("/webhooks/talk");
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        request.body(Body::from(body)).unwrap()
+    };
+    let (status, answer) = send(&door, post("ssl_check=1&token=old")).await;
+    assert_eq!((status, answer["ok"].as_bool()), (200, Some(true)), "{answer}");
+    assert_eq!(send(&door, post("command=%2Fdeploy&token=old")).await.0, 401);
+    assert!(ledger.seen.lock().unwrap().is_empty() && ledger.rejected.lock().unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn what_cannot_be_written_down_is_not_accepted() {
     let ledger = Arc::new(Ledger { down: true, ..Ledger::default() });
@@ -351,6 +368,14 @@ async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
         assert_eq!(got, status, "{path}: {answer}");
         assert_eq!(answer["response_token"].is_string(), status == 200, "{path}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn a_node_takes_in_as_many_at_once_as_its_settings_say_however_many() {
+    let ledger = Arc::new(Ledger::default());
+    let limits = config::Limits { webhooks_in_flight: usize::MAX, ..config::Limits::default() };
+    let door = router(Gate::new(&[], &limits, Arc::clone(&ledger) as Arc<dyn Intake>));
+    assert_eq!(send(&door, Request::post("/webhooks/gone").body(Body::empty()).unwrap()).await.0, 404);
 }
 
 #[tokio::test]

@@ -62,7 +62,9 @@ impl Index {
         if let Some(position) = self.named(query) {
             scores.insert(position, WHOLE);
         }
-        let compound = query.split_whitespace().filter(|word| word.contains(['-', '_', '.']));
+        // In a sentence a name may stand in quotes or before a full stop.
+        let bare = query.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
+        let compound = bare.filter(|word| word.contains(['-', '_', '.']));
         for position in compound.filter_map(|word| self.names.get(&plain(word))) {
             *scores.entry(*position).or_default() += WORD;
         }

@@ -143,21 +143,24 @@ pub fn no_prompt(name: &str, known: &[&str]) -> Refusal {
     Refusal::new(Code::NotFound, problem)
 }
 
-/// Asks until somebody can say it; nothing if it is refused for good. Whoever watches something shall not lose sight of
-/// it because its node was away for a moment.
-pub async fn once_it_can_be_said<T, F, R>(mut ask: F) -> Option<T>
+/// Asks until somebody can say it. Whoever watches something shall not lose sight of it because its node was away for a
+/// moment.
+///
+/// # Errors
+/// What is refused for good.
+pub async fn once_it_can_be_said<T, F, R>(mut ask: F) -> Result<T, Refusal>
 where
     F: FnMut() -> R,
     R: Future<Output = Result<T, Refusal>>,
 {
     loop {
         match ask().await {
-            Ok(said) => return Some(said),
+            Ok(said) => return Ok(said),
             Err(refusal) if refusal.code.is_passing() => {
                 let pause = refusal.retry_after_ms.map_or(PAUSE, Duration::from_millis);
                 tokio::time::sleep(pause.max(PAUSE)).await;
             }
-            Err(_) => return None,
+            Err(refusal) => return Err(refusal),
         }
     }
 }
@@ -174,13 +177,13 @@ mod tests {
                 let next = answers.next().expect("it was asked once more");
                 async move { next.map_err(|code| Refusal::new(code, "no")) }
             });
-            let said = said.await;
+            let said = said.await.map_err(|refusal| refusal.code);
             (said, answers.len())
         };
         let passing = [Err(Code::Unavailable), Err(Code::NotOwner), Ok(1), Ok(2)];
-        assert_eq!(asked(passing.to_vec()).await, (Some(1), 1));
+        assert_eq!(asked(passing.to_vec()).await, (Ok(1), 1));
         for code in [Code::NotFound, Code::Forbidden, Code::Unauthenticated] {
-            assert_eq!(asked(vec![Err(code), Ok(1)]).await, (None, 1));
+            assert_eq!(asked(vec![Err(code), Ok(1)]).await, (Err(code), 1));
         }
     }
 }

@@ -173,12 +173,12 @@ impl Offer for Product {
     fn relisted(&self, caller: Context) -> BoxStream<'static, List> {
         stream::unfold((caller, None::<Outline>), |(caller, seen)| async move {
             let Some(seen) = seen else {
-                let now = once_it_can_be_said(|| caller.service.outline(&caller.who)).await?;
+                let now = once_it_can_be_said(|| caller.service.outline(&caller.who)).await.ok()?;
                 return Some((List::Documents, (caller, Some(now))));
             };
             loop {
                 let anew = once_it_can_be_said(|| caller.service.lines_anew(&caller.who, &seen, LOOK));
-                if let Some(now) = anew.await? {
+                if let Some(now) = anew.await.ok()? {
                     tokio::time::sleep(CALM).await;
                     return Some((List::Documents, (caller, Some(now))));
                 }

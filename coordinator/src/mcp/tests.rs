@@ -355,6 +355,15 @@ async fn epics_schedules_and_channels_are_kept() {
     let refused = face.call(&worker, "delete-epic", json!({ "name": "Launch" })).await;
     assert_eq!(refused["structuredContent"]["code"], "forbidden");
 
+    // Whoever works on it is told of no epic that is gone.
+    let other = face.facts(&lead, "create-epic", json!({ "name": "Retreat", "goal": "none" })).await;
+    let other = other["epic"]["id"].clone();
+    let part = json!({ "task": "part two", "agentId": worker.id, "epicId": other });
+    assert_eq!(face.facts(&lead, "send-task", part).await["task"]["epicId"], other);
+    face.facts(&lead, "delete-epic", json!({ "epicId": other })).await;
+    let polled = face.facts(&worker, "poll-task", json!({})).await;
+    assert_eq!((&polled["task"]["task"], polled["task"].get("epicId")), (&json!("part two"), None));
+
     let cancelled = face.facts(&worker, "cancel-task", json!({ "taskId": task, "reason": "not now" })).await;
     assert_eq!(cancelled["task"]["failureReason"], "not now");
 

@@ -70,7 +70,7 @@ fn unread(layout: &Layout, error: &io::Error) -> Refusal {
     // What is there may be a node of a cluster, which another command starts.
     let start = match root.try_exists() {
         Ok(false) => format!("or start one there with `skein up --data {data}`"),
-        _ => "or start the node".to_owned(),
+        _ => "or start the node; one that is starting or ending takes no commands".to_owned(),
     };
     let problem = format!(
         "no node runs with the data directory {data}{why}; name that of the node with --data or SKEIN_DATA, {start}"
@@ -96,6 +96,14 @@ mod tests {
             "{}",
             missing.message
         );
+    }
+
+    /// It has the folder for itself, so whoever started another would be refused.
+    #[test]
+    fn where_a_node_may_be_starting_or_ending_that_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = unread(&Layout::new(folder.path()), &io::ErrorKind::NotFound.into());
+        assert!(refused.message.contains("one that is starting or ending"), "{}", refused.message);
     }
 
     #[test]

@@ -139,6 +139,12 @@ pub(super) fn router(entities: Entities, leaving: CancellationToken) -> Router {
         if asked.cluster().is_some_and(|cluster| cluster.is_draining() && cluster.has_successors()) {
             return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
         }
+        if asked.cluster().is_some_and(|cluster| cluster.sole_owner().is_some()) {
+            return (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "waiting: skein export or skein import has the store for itself\n",
+            );
+        }
         (StatusCode::OK, "ready\n")
     };
     let numbers = move || async move {

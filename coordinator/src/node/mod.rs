@@ -2,12 +2,13 @@
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
 //! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `faces` is what a
-//! node answers over HTTP; `serving` takes connections in, `patience` ends those that are quiet for too long,
-//! `leftovers` reads requests to their end, `keepalive` notices clients that are gone; `addresses` tells others where
-//! they reach it, `endpoint` the command line where the listeners are.
+//! node answers over HTTP; `serving` takes connections in, `patience` ends those that are quiet for too long, `arrival`
+//! bodies that take too long, `leftovers` reads requests to their end, `keepalive` notices clients that are gone;
+//! `addresses` tells others where they reach it, `endpoint` the command line where the listeners are.
 
 mod addresses;
 mod alone;
+mod arrival;
 pub mod datadir;
 pub mod endpoint;
 mod faces;

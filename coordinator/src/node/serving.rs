@@ -1,6 +1,6 @@
 //! Serves HTTP on a listener. Strangers may connect to it, so what they can take is bounded before anybody knows who
 //! they are: how many connections there are, how long the head of a request may be, and by `patience` how long it may
-//! take.
+//! take. How long a body may take is bounded for those who are known too, by `arrival`.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use super::patience::{Course, Patient, Turn};
-use super::{health, keepalive, leftovers};
+use super::{arrival, health, keepalive};
 
 /// Most of a request's head, bytes. The connection of one that does not end keeps so much.
 const HEAD: u32 = 64 * 1024;
@@ -52,7 +52,7 @@ impl Face {
         // Whoever has hung up by now, as on a node that stood still, may have asked another one. The connection finds
         // that out before it comes back to this, and drops it.
         tokio::task::yield_now().await;
-        let response = leftovers::answer(self.router, request.map(Body::new)).await;
+        let response = arrival::answer(self.router, request).await;
         self.answers.count(response.status());
         response.map(|body| Answer { body, _turn: turn })
     }

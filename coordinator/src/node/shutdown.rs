@@ -1,5 +1,6 @@
 //! When and how a node ends.
 
+use std::io::Write;
 use std::time::Duration;
 
 use skein_runner::supervisor::Supervisor;
@@ -63,13 +64,16 @@ impl Node {
         info!(
             "it ends its agents and what is under way first; asked again, it ends at once and leaves them to its next start"
         );
+        let endpoint = self.data.layout().endpoint();
         // Kept to the very end of the process: it has the data directory, which nobody else may open before.
         let mut stopping = Box::pin(self.stop());
         tokio::select! {
             stopped = &mut stopping => stopped,
             again = signals.come() => {
-                // The log has no time left to be written.
-                eprintln!("skein: asked again: it ends at once, and what still runs is left to the next start");
+                let _ = std::fs::remove_file(endpoint);
+                // The log has no time left to be written, and it ends as it was asked to if this cannot be either.
+                let last = "skein: asked again: it ends at once, and what still runs is left to the next start";
+                let _ = writeln!(std::io::stderr(), "{last}");
                 std::process::exit(BY_SIGNAL + again.as_raw_value())
             }
         }
@@ -84,7 +88,6 @@ impl Node {
     /// When a part had failed.
     pub async fn stop(self) -> Result<(), StartError> {
         self.leaving.cancel();
-        let _ = std::fs::remove_file(self.data.layout().endpoint());
         if let Some(cluster) = self.cluster.as_ref().filter(|cluster| cluster.has_successors()) {
             // First, so that nobody waits for this node to end: it goes on answering through the next owners.
             cluster.retire();
@@ -92,6 +95,8 @@ impl Node {
         }
         self.runner.stop().cancel();
         let failed = self.runner.finish(self.drain + RUNNER).await;
+        // Until here the command line looks after what ends: an agent that does not want to can be killed.
+        let _ = std::fs::remove_file(self.data.layout().endpoint());
         self.tasks.stop().cancel();
         let failed = failed.or(self.tasks.finish(self.drain).await);
         self.pumps.stop().cancel();

@@ -88,7 +88,9 @@ pub enum StartError {
     Keys(PathBuf, io::Error),
     #[error("the tokens of other issuers cannot be taken: {0}")]
     Issuers(String),
-    #[error("cannot listen on {0}: {1}; choose another address, or stop what listens there")]
+    #[error(
+        "cannot listen on {0}: {1}; choose another address with --listen, --grpc or --ingress, or stop what listens there"
+    )]
     Listen(SocketAddr, io::Error),
     #[error("--node-addr {0} cannot be used: {1}")]
     Node(String, String),

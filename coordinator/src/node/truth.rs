@@ -110,14 +110,25 @@ pub(super) async fn open(
         () = leases.stop().cancelled() => false,
     };
     if !is_settled {
-        return Err(StartError::Store(StoreError(
-            "not every shard of the store has found an owner; look at the logs of the other coordinators and at Redis"
-                .to_owned(),
-        )));
+        return Err(StartError::Store(unsettled(&cluster)));
     }
     info!(shards = cluster.shards_held(), others = cluster.others().len(), "takes part in the cluster");
     let alarms = cluster.alarms().clone();
     Ok(Truth { store, alarms, shared: Some(Sharing { cluster, listener }) })
+}
+
+/// What keeps a node from getting ready.
+fn unsettled(cluster: &Cluster) -> StoreError {
+    StoreError(match cluster.sole_owner() {
+        Some(owner) => format!(
+            "`skein export` or `skein import` ({owner}) has the store for itself; start this node again when that has \
+             ended"
+        ),
+        None => {
+            "not every shard of the store has found an owner; look at the logs of the other coordinators and at Redis"
+                .to_owned()
+        }
+    })
 }
 
 /// The store of a node that shares it with nobody.

@@ -212,8 +212,9 @@ impl Access {
     pub async fn give_back(&self, token: &str) -> Result<Option<Value>, Refusal> {
         let Some(credential) = self.held(token).await? else { return Ok(None) };
         let Credential { who, id, family, client, since, .. } = credential.as_ref();
-        // A client's next token is good again; one that others continue ends with them.
-        let family = family.filter(|_| client.is_none());
+        // A client's next token is good again, and so is that which somebody logged in with; one that others continue
+        // ends with them.
+        let family = family.filter(|_| client.is_none() && !credential.for_console);
         // The others may hold longer than this one.
         let last = match family {
             Some(_) => credential.revoked_ends(self.now()),

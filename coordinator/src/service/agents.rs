@@ -157,7 +157,8 @@ impl Service {
         self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
     }
 
-    /// Ends the runs of an agent that have started. Gives how many there were.
+    /// Ends the runs of an agent that have started. Gives how many there were. What was made by hand no runner can end:
+    /// it would go on without its locks.
     ///
     /// # Errors
     /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent.
@@ -167,7 +168,7 @@ impl Service {
         if overview.definition.is_none() {
             return Err(no_agent(agent));
         }
-        let started = |run: &Instance| run.slot || run.state.is_waiting();
+        let started = |run: &Instance| !run.external && (run.slot || run.state.is_waiting());
         let mut killed = 0;
         for run in overview.instances.into_iter().filter(started) {
             let request = derived(request, run.id.as_str());
@@ -322,15 +323,39 @@ fn contents(body: &Value) -> Option<DeadLetter> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
+
+    use skein_shared::agent::Definition;
 
     use super::*;
     use crate::auth::Role;
+    use crate::entity::tests::node;
     use crate::entity::{Clock, Entities, Hub};
     use crate::projection::Projection;
+    use crate::service::waits::{Waited, Wish};
     use crate::store::memory::Memory;
 
     fn principal(role: Role) -> Principal {
         Principal::named("somebody", role)
+    }
+
+    #[tokio::test]
+    async fn who_ends_the_runs_of_an_agent_ends_no_hand_made_instance() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let (hand, operator) = (Principal::named("worker", Role::Worker), principal(Role::Operator));
+        let define =
+            Command::Define { definition: Definition::default(), group: Name::parse("default").unwrap() };
+        service.ask::<Agent>(&hand.own_agent(), define).await.unwrap();
+        let filter = serde_json::from_value(json!({ "kind": "agent_trigger" })).unwrap();
+        let wish = Wish { filter, timeout: None, broadcast: false, look_back: false };
+        let waits = service.wait_for_trigger(&hand, Uuid::now_v7(), wish, Duration::ZERO).await;
+        assert!(matches!(waits, Ok(Waited::Pending { .. })), "{waits:?}");
+
+        let killed = service.kill_runs(&operator, Uuid::now_v7(), &hand.agent_name).await.unwrap();
+        let left = service.agent_overview(&operator, &hand.agent_name).await.unwrap().instances;
+        let states: Vec<_> = left.iter().map(|known| (known.external, known.state.as_str())).collect();
+        assert_eq!((killed, states), (0, vec![(true, "waiting")]));
     }
 
     #[tokio::test]

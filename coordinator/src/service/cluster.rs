@@ -52,6 +52,7 @@ impl Service {
         Ok(json!({
             "nodes": nodes.collect::<Vec<_>>(),
             "unowned": cluster.shards().saturating_sub(owned),
+            "soleOwner": cluster.sole_owner(),
             "generation": {"run": generation.run, "replication": generation.replication},
             "alarms": shown(&self.entities.shared().alarms),
             "incidents": incidents,

@@ -160,7 +160,9 @@ impl Service {
             if let Some(task) = self.task(who, task).await? {
                 return Ok(Some(task));
             }
-            let refused = self.own_message(who, message).await?["delegationRefused"].take();
+            // Whose it is by now does not matter: what came back is for whoever leads.
+            let body = self.body(&who.entity(Kind::Inboxes), &format!("message/{message}")).await?;
+            let refused = body.map_or(Value::Null, |mut body| body["delegationRefused"].take());
             match Refusal::deserialize(&refused) {
                 Ok(refusal) if refused["taskId"] == json!(task) => Err(refusal),
                 _ => Ok(None),

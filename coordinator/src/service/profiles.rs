@@ -113,8 +113,9 @@ impl Service {
         if let Some(field) = field {
             query.filters.push(Filter::new("field", Test::Eq(json!(field)))?);
         }
-        let newest = if field.is_some() { "version" } else { "createdAt" };
-        query.order = vec![Order::descending(newest)?];
+        // A first change makes two versions in one moment: what the text was until then, and what it is now.
+        let newest = [field.is_none().then_some("createdAt"), Some("version")];
+        query.order = newest.into_iter().flatten().map(Order::descending).collect::<Result<_, _>>()?;
         query.limit = limit;
         self.list(&who.entity(Kind::Profiles), query).await
     }

@@ -54,7 +54,9 @@ impl Service {
         let (counted, so_far) = self.entities.tally(&key, all, by_status).await?;
         let (rows, freshness) = self.entities.list(&key, query).await?;
         let rows = whole(rows, freshness.and(so_far))?;
-        Ok((rows.into_iter().map(task_shape).collect(), counted.values().sum()))
+        let mut tasks: Vec<Value> = rows.into_iter().map(task_shape).collect();
+        self.leave_out_lost_epics(who, &mut tasks).await;
+        Ok((tasks, counted.values().sum()))
     }
 
     /// Tasks that an agent made in the time until now, the newest first.
@@ -79,8 +81,10 @@ impl Service {
         ];
         query.order = vec![Order::descending("createdAt")?, Order::ascending("id")?];
         query.limit = limit;
-        let tasks = self.list(&who.entity(Kind::Pool), query).await?.whole()?.rows;
-        Ok(tasks.into_iter().map(task_shape).collect())
+        let rows = self.list(&who.entity(Kind::Pool), query).await?.whole()?.rows;
+        let mut tasks: Vec<Value> = rows.into_iter().map(task_shape).collect();
+        self.leave_out_lost_epics(who, &mut tasks).await;
+        Ok(tasks)
     }
 
     /// Messages of a channel, the oldest first. They stay unread.

@@ -1,5 +1,8 @@
 //! Reading documents as clients see them.
 
+use std::collections::BTreeSet;
+use std::slice;
+
 use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal, wire};
@@ -17,7 +20,25 @@ impl Service {
     /// A task with all its fields.
     pub(super) async fn task(&self, who: &Principal, id: Uuid) -> Result<Option<Value>, Refusal> {
         let body = self.body(&who.entity(Kind::Pool), &format!("task/{id}")).await?;
-        Ok(body.map(task_shape))
+        let Some(mut task) = body.map(task_shape) else { return Ok(None) };
+        self.leave_out_lost_epics(who, slice::from_mut(&mut task)).await;
+        Ok(Some(task))
+    }
+
+    /// Tasks outlive their epic, and name none then. One that cannot be looked at just now is not gone for that.
+    pub(super) async fn leave_out_lost_epics(&self, who: &Principal, tasks: &mut [Value]) {
+        let key = who.entity(Kind::Epics);
+        let named: BTreeSet<Uuid> = tasks.iter().filter_map(|task| id_of(task, "epicId")).collect();
+        for epic in named {
+            // Read and not asked for: the epics may be without an owner for a while, and the tasks are at hand.
+            if !matches!(self.body(&key, &format!("epic/{epic}")).await, Ok(None)) {
+                continue;
+            }
+            let of_it = tasks.iter_mut().filter(|task| id_of(task, "epicId") == Some(epic));
+            for fields in of_it.filter_map(Value::as_object_mut) {
+                fields.retain(|name, _| name != "epicId");
+            }
+        }
     }
 
     /// A task that must be there.

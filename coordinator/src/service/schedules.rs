@@ -5,9 +5,11 @@ use skein_shared::id::{Kind, Name};
 use skein_shared::schedules::{Command, Create, Reply, Schedules, Update};
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, json, limits, wire};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Service, unexpected};
+use super::read::id_of;
+use super::{ARRIVAL, Service, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
 /// Which schedules a list shows.
@@ -94,7 +96,8 @@ impl Service {
     /// Makes the schedule's task at once, or asks its agent for a run. What is refused the schedule says.
     ///
     /// # Errors
-    /// `forbidden` unless the caller made it or leads; `disabled`; `not_found`.
+    /// `forbidden` unless the caller made it or leads; `disabled`; `not_found`; `wrong_state` for a one-time schedule
+    /// that ran, and for one whose task the pool refuses.
     pub async fn run_schedule(
         &self,
         who: &Principal,
@@ -106,12 +109,39 @@ impl Service {
         let key = who.entity(Kind::Schedules);
         match self.change::<Schedules>(&key, request, Command::RunNow { which, by }).await? {
             Reply::Ran { schedule, task: Some(task), .. } => {
-                self.arrived(who, &[task]).await;
+                self.taken(who, &schedule, task).await?;
                 Ok((schedule, Made::Task(task)))
             }
             Reply::Ran { schedule, agent: Some(agent), .. } => Ok((schedule, Made::Run(agent))),
             _ => Err(unexpected("the schedules")),
         }
+    }
+
+    /// Waits until the pool has the task of a run by hand, or has refused it, of which the schedule says why. That
+    /// neither could be looked at undoes nothing.
+    async fn taken(&self, who: &Principal, ran: &Value, task: Uuid) -> Result<(), Refusal> {
+        let Some(schedule) = id_of(ran, "id") else { return Err(unexpected("the schedules")) };
+        let (key, document) = (who.entity(Kind::Schedules), format!("schedule/{schedule}"));
+        let look = || async {
+            if self.task(who, task).await?.is_some() {
+                return Ok(Some(Ok(())));
+            }
+            let now = self.body(&key, &document).await?.unwrap_or_default();
+            // What it said before is of another run.
+            let is_new = now["lastErrorAt"] != ran["lastErrorAt"];
+            let problem = now["lastErrorMessage"].as_str().filter(|_| is_new);
+            Ok(problem.map(|problem| Err(problem.to_owned())))
+        };
+        let found = self.arrival(&[task, schedule], Instant::now() + ARRIVAL, look).await.ok().flatten();
+        let Some(Err(problem)) = found else { return Ok(()) };
+        let name = ran["name"].as_str().unwrap_or_default();
+        Err(Refusal::new(
+            Code::WrongState,
+            format!(
+                "the pool did not take the task of the schedule `{name}`: {problem}; change that with update-schedule \
+                 and run it again, or create it anew if it was to run once"
+            ),
+        ))
     }
 
     /// A schedule, if there is one with the id.

@@ -1,6 +1,7 @@
 //! Tasks: made, handed out, reported on, ended.
 
 use std::collections::BTreeSet;
+use std::slice;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -377,11 +378,12 @@ impl Service {
         view: &TaskView,
         body: Option<Value>,
     ) -> Result<Value, Refusal> {
-        let found = match body {
-            Some(body) => Some(task_shape(body)),
-            None => self.task(who, view.id).await?,
+        let Some(body) = body else {
+            return Ok(self.task(who, view.id).await?.unwrap_or_else(|| brief(view)));
         };
-        Ok(found.unwrap_or_else(|| brief(view)))
+        let mut task = task_shape(body);
+        self.leave_out_lost_epics(who, slice::from_mut(&mut task)).await;
+        Ok(task)
     }
 
     /// The same after a change, which is done whether its task can be looked at or not. Who was given a task to work on

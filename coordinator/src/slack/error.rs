@@ -26,6 +26,10 @@ pub enum Error {
     Garbled { method: &'static str, problem: String },
     #[error("{0} is not one of Slack's hosts, so it gets no token and no file")]
     Foreign(String),
+    #[error(
+        "this is the address of no file; give the file's `url_private_download`, as slack-read shows it, or its id"
+    )]
+    NoFile,
     #[error("the file is larger than {0} bytes; split it")]
     TooLarge(u64),
     /// What was to be sent could not be had.
@@ -149,7 +153,7 @@ impl Error {
                 ),
             ),
             Error::Garbled { .. } => Refusal::new(Code::Unavailable, sentence).retry_after(5000),
-            Error::Foreign(_) => Refusal::new(Code::Forbidden, sentence),
+            Error::Foreign(_) | Error::NoFile => Refusal::new(Code::Forbidden, sentence),
             Error::Given(refusal) => refusal,
             Error::TooLarge(_) => Refusal::new(Code::TooLarge, sentence),
             Error::Certificates(_) | Error::NoAppToken => Refusal::new(Code::SlackNotConfigured, sentence),

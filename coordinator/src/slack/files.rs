@@ -12,6 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use skein_shared::Refusal;
+use url::Url;
 
 use super::client::Args;
 use super::error::Error;
@@ -153,16 +154,20 @@ impl Workspace {
         }
         let url = info["url_private_download"].as_str().or_else(|| info["url_private"].as_str());
         let missing = || Error::Garbled { method: FILE.name, problem: "it names no address".to_owned() };
-        let download = self.download(url.ok_or_else(missing)?).await?;
+        let url = self.client.http.own(url.ok_or_else(missing)?)?;
+        let download = self.fetch(url).await?;
         Ok(Download { info, ..download })
     }
 
     /// The file behind an address of Slack's.
     ///
     /// # Errors
-    /// `forbidden` for any other host, which is not asked.
+    /// `forbidden` for any other host, and for what is no file: neither is asked.
     pub async fn download(&self, address: &str) -> Result<Download, Error> {
-        let mut url = self.client.http.own(address)?;
+        self.fetch(self.client.http.file(address)?).await
+    }
+
+    async fn fetch(&self, mut url: Url) -> Result<Download, Error> {
         for _ in 0..=REDIRECTS {
             let token = self.client.bot_header().map_err(undone)?;
             let request =

@@ -15,6 +15,8 @@ use crate::https::{self, Client, Coming, Failure};
 
 /// The domain of Slack and of whatever it serves files from.
 const SLACK: &str = "slack.com";
+/// What the paths of files begin with: `/files-pri/`, `/files-tmb/` …
+const FILES: &str = "/files";
 
 impl Failure {
     pub(super) fn of(self, method: &'static str) -> Error {
@@ -74,6 +76,13 @@ impl Http {
         if slacks || named { Ok(url) } else { Err(Error::Foreign(host.to_owned())) }
     }
 
+    /// The address, if it is of a file and may have the token. Methods take their arguments in an address too, so whoever
+    /// chose one freely could do with the token whatever the app may.
+    pub(super) fn file(&self, address: &str) -> Result<Url, Error> {
+        let url = self.own(address)?;
+        if is_file(url.path()) { Ok(url) } else { Err(Error::NoFile) }
+    }
+
     /// Sends a request, and takes its answer whole. Redirects are answers.
     pub(super) async fn send(
         &self,
@@ -92,6 +101,12 @@ impl Http {
     ) -> Result<Response<Coming>, Failure> {
         https::within(patience, https::open(&self.client, request)).await
     }
+}
+
+/// Whether a path is one of a file. A server may take an escaped slash for one, and go up from there.
+fn is_file(path: &str) -> bool {
+    let plain = path.to_ascii_lowercase();
+    plain.starts_with(FILES) && !["%2f", "%5c"].iter().any(|slash| plain.contains(slash))
 }
 
 #[cfg(test)]
@@ -120,6 +135,31 @@ mod tests {
             "not an address",
         ] {
             assert!(http.own(foreign).is_err(), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_an_agent_gives_calls_no_method() {
+        let http = Http::new(Url::parse("http://127.0.0.1:9/api/").unwrap()).unwrap();
+        for good in [
+            "https://files.slack.com/files-pri/T1-F1/download/x%20y.txt",
+            "https://files.slack.com/files-tmb/T1-F1-0a/x_360.png",
+        ] {
+            assert!(http.file(good).is_ok(), "{good}");
+        }
+        for method in [
+            "https://slack.com/api/auth.revoke",
+            "https://acme.slack.com/api/chat.postMessage?channel=C1&text=hi",
+            "https://files.slack.com/files-pri/../api/conversations.history?channel=D1",
+            "https://files.slack.com/files-pri/%2e%2e/api/auth.revoke",
+            "https://slack.com//api/auth.revoke",
+            "https://slack.com/%61pi/auth.revoke",
+            "https://slack.com/files-pri/..%2Fapi/auth.revoke",
+            "http://127.0.0.1:9/api/auth.revoke",
+            "https://edgeapi.slack.com/cache/T1/users/info",
+            "https://slack.com/",
+        ] {
+            assert_eq!(http.file(method).unwrap_err(), Error::NoFile, "{method}");
         }
     }
 }

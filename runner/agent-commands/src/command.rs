@@ -141,6 +141,10 @@ fn split(words: Vec<String>, option: Option<&str>) -> Result<(Vec<String>, Optio
     while let Some(word) = words.next() {
         let given = option.filter(|option| word == *option || word.starts_with(&format!("{option}=")));
         let Some(option) = given else {
+            // No key and no call begins so.
+            if option.is_some() && word.starts_with("--") {
+                return Err(format!("there is no option `{word}`"));
+            }
             rest.push(word);
             continue;
         };
@@ -260,6 +264,16 @@ mod tests {
             let failure = parsed(line).unwrap_err();
             assert_eq!(failure.status, crate::exit::USAGE, "{line}");
             assert!(failure.json().contains("usage: "), "{line}: {}", failure.json());
+        }
+    }
+
+    /// Else it would be one call more that nobody knows, and the time to wait another.
+    #[test]
+    fn an_option_that_there_is_not_is_told_by_its_name() {
+        for line in ["rlock a:b --tl 4", "rlock-heartbeat --tl=4 a:b", "al-subagent-wait 1 --timout 7"] {
+            let failure = parsed(line).unwrap_err();
+            assert_eq!(failure.status, crate::exit::USAGE, "{line}");
+            assert!(failure.json().contains("there is no option `--t"), "{line}: {}", failure.json());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod announcement;
 mod asks;
+mod backlog;
 mod bearer;
 mod lease;
 mod reports;

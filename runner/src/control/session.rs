@@ -18,6 +18,7 @@ use tracing::{Instrument, debug_span};
 
 use super::announcement::{Announcement, Occasion};
 use super::asks::Asked;
+use super::backlog::{Backlog, Part};
 use super::stream::{Control, Ended, GIVEN_UP, Opened};
 use super::{Departure, reports};
 
@@ -25,8 +26,6 @@ use super::{Departure, reports};
 const WELCOME: Duration = Duration::from_secs(20);
 /// A report that is not acknowledged for about this long is sent again.
 const RESEND: Duration = Duration::from_secs(5);
-/// Reports sent at one go.
-const BATCH: u32 = 256;
 /// Heartbeats whose answers are still awaited.
 const PENDING: usize = 16;
 
@@ -35,8 +34,8 @@ pub(super) struct Session<'a> {
     control: &'a Control,
     said: mpsc::Sender<RunnerMessage>,
     heard: Streaming<CoordinatorMessage>,
-    /// The latest report sent on this stream.
-    spoken: u64,
+    /// Which reports are sent on this stream, and when.
+    backlog: Backlog,
     /// What goes beside all else: large answers must not hold up a heartbeat.
     answers: mpsc::Sender<RunnerMessage>,
     asked: Asked,
@@ -47,7 +46,7 @@ pub(super) struct Session<'a> {
     lease: Duration,
     /// What was said of changed agents, and is not yet answered.
     announcements: VecDeque<Announcement>,
-    /// When the agents are said again, for some could not be taken for a reason that passes.
+    /// When the agents are said again, for some could not be taken, or not be written down, for a reason that passes.
     again: Option<Instant>,
     /// How much of its leaving the runner has said on this stream.
     departed: Departure,
@@ -64,7 +63,7 @@ impl<'a> Session<'a> {
             answers,
             asked: Asked::default(),
             heard,
-            spoken: 0,
+            backlog: Backlog::default(),
             pending: Vec::new(),
             beats: 0,
             lease: Duration::ZERO,
@@ -106,8 +105,6 @@ impl<'a> Session<'a> {
         self.register().await?;
         let mut heartbeat = interval(self.lease / 3);
         let mut resend = interval(RESEND);
-        // The newest report at the last look: what is older and still there was not acknowledged in time.
-        let mut seen = 0;
         loop {
             tokio::select! {
                 message = self.heard.message() => match message? {
@@ -122,7 +119,7 @@ impl<'a> Session<'a> {
                 Ok(()) = engines.changed() => self.announce(runner.takes_turn()).await?,
                 () = at(self.again) => self.announce(Occasion::Changed).await?,
                 Ok(()) = departure.changed() => self.depart()?,
-                _ = resend.tick() => seen = self.repeat(seen).await?,
+                _ = resend.tick() => self.repeat().await?,
             }
         }
     }
@@ -133,9 +130,13 @@ impl<'a> Session<'a> {
         let turn = if runner.is_registered() { None } else { Some(runner.registering.lock().await) };
         let occasion = if runner.is_registered() { Occasion::Attaches } else { Occasion::Registers };
         let (registration, announcement) = runner.announcement(occasion).await?;
-        say(&self.said, Said::Register(registration))?;
+        let unsaid = say(&self.said, Said::Register(registration)).err();
+        // Also where nothing can be said: a server that is no coordinator has answered already, and that says why.
         let answer = tokio::time::timeout(WELCOME, self.heard.message()).await;
         let answer = answer.map_err(|_| Ended::Broken("no answer to the registration".into()))??;
+        if let Some(unsaid) = unsaid {
+            return Err(unsaid);
+        }
         match answer.and_then(|answer| answer.message) {
             Some(Message::Welcome(welcome)) => self.welcome(&welcome, announcement).await?,
             Some(Message::Refused(refused)) => {
@@ -187,12 +188,18 @@ impl<'a> Session<'a> {
                 let span = debug_span!(target: TRACES, "runner command", otel.kind = "consumer");
                 trace::follow(&span, &traceparent);
                 let taken = self.control.runner.instances.command(command, &access_token, &reign);
-                // The next stream says what is here, and what was not taken comes again.
-                match taken.instrument(span).await? {
-                    Some(Reign { source, epoch: Epoch(epoch) }) => {
+                match taken.instrument(span).await {
+                    Ok(Some(Reign { source, epoch: Epoch(epoch) })) => {
                         say(&self.said, Said::Outranked(Outranked { source: source.to_string(), epoch }))
                     }
-                    None => Ok(()),
+                    Ok(None) => Ok(()),
+                    // Behind it there may be the end of what has filled the disk. Once the runner has said again what
+                    // is here, what was not taken comes again.
+                    Err(error) => {
+                        tracing::error!(%error, "a command could not be followed");
+                        self.again.get_or_insert(Instant::now() + self.lease);
+                        Ok(())
+                    }
                 }
             }
             Ok(Err(other)) => self.note(other).await,
@@ -214,11 +221,7 @@ impl<'a> Session<'a> {
                 self.renewed(renewed.heartbeat);
                 Ok(())
             }
-            Message::Acknowledge(acknowledge) => {
-                runner.instances.ledger().acknowledge(acknowledge.sequence).await?;
-                runner.speakers.note_acknowledged();
-                Ok(())
-            }
+            Message::Acknowledge(acknowledge) => self.acknowledged(acknowledge.sequence).await,
             Message::Ask(ask) => {
                 self.asked.take_in(&runner.asks, &runner.instances, ask, &self.answers);
                 Ok(())
@@ -259,9 +262,16 @@ impl<'a> Session<'a> {
             // Before the lease holds: an answer to a heartbeat would have what is lost go on.
             runner.instances.verdict(lost);
             runner.lease.renew(sent, lease);
-            runner.instances.report_ends(&announcement.ended).await?;
-            runner.note_taken(announcement, &welcome.problems).await?;
-            self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
+            let noted = async {
+                runner.instances.report_ends(&announcement.ended).await?;
+                runner.note_taken(announcement, &welcome.problems).await
+            };
+            let noted = noted.await.inspect_err(|error| {
+                // On a disk that is full it has to hear all the more what it is to end.
+                tracing::error!(%error, "a registration was not written down; it is said again");
+            });
+            let again = noted.is_err() || welcome.problems.iter().any(|wrong| wrong.again);
+            self.again = again.then(|| Instant::now() + lease);
         }
         self.registration = runner.registrations.load(Ordering::Acquire);
         runner.speakers.join(self.control.index);
@@ -304,29 +314,49 @@ impl<'a> Session<'a> {
     /// Sends what this stream has not yet sent, if it is the one that speaks.
     async fn speak(&mut self) -> Result<(), Ended> {
         self.depart()?;
-        if self.control.runner.speakers.speaks(self.control.index) {
-            self.send_after(self.spoken).await?;
-        }
+        self.send(self.backlog.new_ones()).await
+    }
+
+    /// Sends a part of the reports for the first time, if this stream is the one that speaks.
+    async fn send(&mut self, part: Option<Part>) -> Result<(), Ended> {
+        let speaks = self.control.runner.speakers.speaks(self.control.index);
+        let Some(part) = part.filter(|_| speaks) else { return Ok(()) };
+        let sent = self.say_part(part, u64::MAX).await?;
+        self.backlog.send(part, &sent);
         Ok(())
     }
 
-    /// Sends again what was there at the last look. Returns the newest report for the next.
-    async fn repeat(&mut self, seen: u64) -> Result<u64, Ended> {
-        let waiting = self.control.runner.instances.ledger().reports(0, 1).await?;
-        if waiting.first().is_some_and(|(sequence, _)| *sequence <= seen) {
-            self.send_after(0).await?;
+    /// A report has arrived. If that cannot be written down it is sent again, and acknowledged once more.
+    async fn acknowledged(&mut self, sequence: u64) -> Result<(), Ended> {
+        let runner = &self.control.runner;
+        if let Err(error) = runner.instances.ledger().acknowledge(sequence).await {
+            tracing::error!(sequence, %error, "that a report has arrived was not written down");
+            return Ok(());
         }
-        Ok(waiting.last().map_or(seen, |(sequence, _)| *sequence))
+        runner.speakers.note_acknowledged();
+        let more = self.backlog.acknowledged();
+        self.send(more).await
     }
 
-    async fn send_after(&mut self, mut after: u64) -> Result<(), Ended> {
-        let reports = self.control.runner.instances.ledger().reports(after, BATCH).await?;
+    /// Sends again what was there at the last look.
+    async fn repeat(&mut self) -> Result<(), Ended> {
+        let newest = self.control.runner.instances.ledger().newest_report().await?;
+        let (part, seen) = self.backlog.overdue(newest);
+        let sent = self.say_part(part, seen).await?;
+        self.backlog.send_again(part, &sent);
+        Ok(())
+    }
+
+    /// Says a part of the reports, up to the last one that is wanted, and gives their sequences.
+    async fn say_part(&mut self, part: Part, last: u64) -> Result<Vec<u64>, Ended> {
+        let mut reports = self.control.runner.instances.ledger().reports(part.after, part.most).await?;
+        reports.retain(|(sequence, _)| *sequence <= last);
+        let mut sequences = Vec::with_capacity(reports.len());
         for (sequence, report) in reports {
             say(&self.said, Said::Report(reports::to_wire(sequence, report)))?;
-            after = sequence;
+            sequences.push(sequence);
         }
-        self.spoken = self.spoken.max(after);
-        Ok(())
+        Ok(sequences)
     }
 }
 

@@ -84,7 +84,9 @@ impl Said {
 
     /// How the run ended. `exit` is empty of a process that outlived its runner: then the client's word counts.
     pub fn ending(self, exit: Exit) -> Ending {
-        let usage = self.last.is_some().then_some(self.usage);
+        // A run that is cut short has no last word, and its steps have cost something all the same.
+        let is_told = self.last.is_some() || self.usage != Usage::default();
+        let usage = is_told.then_some(self.usage);
         let unknown = exit == Exit::default();
         let (exit, reason) = match self.last {
             Some(Word::Failed(failure)) if unknown || exit.code == Some(0) => (failed(), failure),

@@ -281,6 +281,10 @@ fn the_words_of_the_others_are_taken() {
     let opencode = said(Harness::Opencode, &[step("tool-calls"), step("stop")]);
     assert_eq!(opencode.session.as_deref(), Some("ses_1"));
     assert_eq!(opencode.ending(EXITED).usage, usage(22, 10, 2, Some(200)));
+    let killed = Exit { code: None, signal: Some(9), out_of_memory: false };
+    let cut_short = said(Harness::Opencode, &[step("tool-calls")]).ending(killed);
+    let cost = usage(11, 5, 1, Some(100));
+    assert_eq!(cut_short, Ending { exit: killed, reason: String::new(), usage: cost }, "its steps have cost");
     let error = json!({"type": "error", "error": {"name": "APIError", "data": {"message": "no key"}}});
     assert_eq!(said(Harness::Opencode, &[error]).ending(EXITED).reason, "no key");
 

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use super::ledger::Ledger;
 use super::transcript::{self, Heard};
+use crate::container::docker::COPIED;
 use crate::container::{Isolation, Kept, User};
 use crate::error::Error;
 use crate::harness::Harness;
@@ -262,8 +263,10 @@ fn tend_logs(
     kept.sort();
     let surplus = kept.len().saturating_sub(LOGS);
     for (_, path) in kept.into_iter().take(surplus) {
-        // The second file may not exist.
-        let _ = fs::remove_file(path.with_extension("log.1"));
+        // As a rule one of them or both do not exist.
+        for beside in ["log.1", COPIED] {
+            let _ = fs::remove_file(path.with_extension(beside));
+        }
         transcript::forget(&path);
         tended = tended.and(fs::remove_file(path));
     }

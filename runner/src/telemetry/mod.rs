@@ -6,12 +6,30 @@ mod lines;
 #[cfg(feature = "otlp")]
 mod otlp;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// What is logged: what `SKEIN_LOG` says, or what is usual. A slip in it is told, and keeps no program from starting.
+pub fn filter(usual: &str) -> EnvFilter {
+    let wanted = std::env::var_os("SKEIN_LOG").unwrap_or_default();
+    wanted_or(&wanted.to_string_lossy(), usual).unwrap_or_else(|problem| {
+        let _ = writeln!(std::io::stderr(), "{problem}");
+        EnvFilter::new(usual)
+    })
+}
+
+fn wanted_or(wanted: &str, usual: &str) -> Result<EnvFilter, String> {
+    let chosen = if wanted.is_empty() { usual } else { wanted };
+    EnvFilter::try_new(chosen).map_err(|error| {
+        format!(
+            "SKEIN_LOG cannot be read and counts as not set: {error}; write `debug` or `info,skein=debug`"
+        )
+    })
+}
 
 /// Writes and sends what is still to be written and sent when it is dropped.
 #[must_use = "logs and traces end with it"]
@@ -53,5 +71,19 @@ impl Telemetry {
             tracing_subscriber::registry().with(log).init();
             Ok(Self { _lines: lines })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_logged_is_what_is_wanted_and_a_slip_in_it_is_told() {
+        let read = |wanted: &str| wanted_or(wanted, "info").map(|filter| filter.to_string());
+        assert_eq!(read(""), Ok("info".to_owned()));
+        assert_eq!(read("warn"), Ok("warn".to_owned()));
+        let problem = read("info,skein=loud").unwrap_err();
+        assert!(problem.contains("SKEIN_LOG") && problem.contains("`info,skein=debug`"), "{problem}");
     }
 }

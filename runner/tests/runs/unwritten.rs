@@ -87,6 +87,43 @@ async fn a_runner_leaves_though_it_cannot_write_an_end_down_and_its_next_start_f
     instances.leave().await;
 }
 
+/// What has filled the disk may be what it is told to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_can_write_nothing_down_of_what_is_said_to_it_does_what_it_is_told() {
+    use v1::report::What;
+
+    let coordinator = Coordinator::open(MCP, LEASE).await;
+    let mut bed = Bed::new("exec sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    let change = |change: &str| {
+        rusqlite::Connection::open(bed.data().join("ledger.sqlite")).unwrap().execute_batch(change).unwrap();
+    };
+    change(
+        "CREATE TRIGGER unsaid BEFORE INSERT ON announced BEGIN SELECT RAISE(ABORT, 'the disk is full'); END;
+         CREATE TRIGGER unheard BEFORE DELETE ON report BEGIN SELECT RAISE(ABORT, 'the disk is full'); END;
+         CREATE TRIGGER unheld BEFORE INSERT ON instance WHEN NEW.id LIKE '%2'
+         BEGIN SELECT RAISE(ABORT, 'the disk is full'); END",
+    );
+    coordinator.say(start(id(2), 1)).await;
+    coordinator.say(freeze(id(1), 2)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Frozen(_))).await;
+    coordinator.say(thaw(id(1), 3)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Thawed(_))).await;
+    let state = coordinator.until("all that was said", |_| true).await;
+    assert_eq!(state.registrations.len(), 1, "it has hung up");
+
+    coordinator.hang_up().await;
+    coordinator.until("registration", |state| state.registrations.len() == 2).await;
+    coordinator.say(stop(id(1), 4)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+    assert!(marked(id(1)).is_empty());
+    change("DROP TRIGGER unsaid; DROP TRIGGER unheard; DROP TRIGGER unheld");
+    bed.leave().await.unwrap();
+}
+
 /// Its agent would wait for the word for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn that_an_instance_sleeps_is_reported_once_it_can_be_written_down() {

@@ -28,6 +28,7 @@ impl Entity for Inboxes {
             seen: BTreeMap::new(),
             threads: BTreeMap::new(),
             last: 0,
+            lead: None,
             ends: BTreeSet::new(),
         }
     }
@@ -40,6 +41,7 @@ impl Entity for Inboxes {
             "seen" => self.insert_seen(digest()?, document.read()?),
             "thread" => self.insert_thread(digest()?, document.read()?),
             "order" => self.last = document.read()?,
+            "lead" => self.lead = Some(document.read()?),
             _ => return Err(document.corrupt("inboxes have no such document")),
         }
         Ok(())
@@ -79,6 +81,7 @@ impl Entity for Inboxes {
             }
             Event::Returned { message, number, agent, task, refusal, at } => {
                 let mut body = ended(Status::Unread, *at);
+                body["agentId"] = json!(agent);
                 body["delegatedToTaskId"] = Value::Null;
                 body["delegationRefused"] = json!(refusal);
                 body["delegationRefused"]["taskId"] = json!(task);
@@ -210,6 +213,10 @@ impl Inboxes {
     }
 
     fn hand_on(&mut self, lead: Uuid, messages: &[Uuid], at: Timestamp, changes: &mut Changes) {
+        if self.lead != Some(lead) {
+            self.lead = Some(lead);
+            changes.put(Self::LEAD, &lead, None);
+        }
         for id in messages {
             let Some(mut message) = self.remove(*id) else { continue };
             (message.agent, message.status, message.since) = (lead, Status::Unread, at);

@@ -74,7 +74,8 @@ pub enum Command {
         agent: Uuid,
         limit: u32,
     },
-    /// From the pool: this agent leads. What others have left open in their inboxes is for it to read.
+    /// From the pool: this agent leads. What others have left open in their inboxes is for it to read, and what comes
+    /// for one who led when it was sent.
     Inherit {
         lead: Uuid,
     },

@@ -58,7 +58,7 @@ pub(super) fn decide(
             let event = Event::Returned {
                 message: *message,
                 number: state.last + 1,
-                agent: *agent,
+                agent: state.reader(*agent),
                 task: *task,
                 refusal: refusal.clone(),
                 at: ctx.now,
@@ -132,12 +132,13 @@ impl Inboxes {
         if let Some(seen) = digest.and_then(|digest| self.seen.get(&digest)) {
             return Ok(Decision::reply(Reply::Delivered { message: seen.message, repeated: true }));
         }
-        let gives_way = self.make_room(deliver.agent, ctx)?;
+        let agent = self.reader(deliver.agent);
+        let gives_way = self.make_room(agent, ctx)?;
         let message = ctx.id();
         let event = Event::Delivered {
             message,
             number: self.last + 1,
-            agent: deliver.agent,
+            agent,
             content: deliver.content.clone(),
             source: deliver.source,
             slack: deliver.slack.clone(),
@@ -185,11 +186,17 @@ impl Inboxes {
         Reply::Open { messages: oldest(own, limit as usize), count: self.messages.len() as u64 }
     }
 
+    /// Who reads what is for an agent: whoever leads by the pool's last word, for the lead may have changed since.
+    /// Should that word be older, the next one is on its way, and hands on what is here by then.
+    fn reader(&self, agent: Uuid) -> Uuid {
+        self.lead.unwrap_or(agent)
+    }
+
     /// There is one lead, so what others have open nobody reads any more.
     fn inherit(&self, lead: Uuid, ctx: &Ctx) -> Decision<Self> {
         let left = self.messages.values().filter(|message| message.agent != lead);
         let messages = oldest(left, UNREAD);
-        if messages.is_empty() {
+        if messages.is_empty() && self.lead == Some(lead) {
             return Decision::reply(Reply::Done);
         }
         Decision::new(Reply::Done, vec![Event::HandedOn { lead, messages, at: ctx.now }])

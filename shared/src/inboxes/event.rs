@@ -70,7 +70,7 @@ pub enum Event {
         messages: Vec<Uuid>,
         at: Timestamp,
     },
-    /// They are the new lead's, who has seen none of them.
+    /// They are the new lead's, who has seen none of them, and what comes from here on is too.
     HandedOn {
         lead: Uuid,
         messages: Vec<Uuid>,

@@ -26,6 +26,8 @@ pub struct Inboxes {
     pub(super) threads: BTreeMap<Uuid, Owner>,
     /// The number of the latest message: the order in which they came.
     pub(super) last: u64,
+    /// Who leads, as the pool has said last: it alone reads what people write.
+    pub(super) lead: Option<Uuid>,
     /// What ends by itself, by when: the next wake must not cost a walk through everything.
     pub(super) ends: BTreeSet<(Timestamp, End)>,
 }
@@ -101,6 +103,9 @@ impl Message {
 }
 
 impl Inboxes {
+    /// The document that names who leads.
+    pub(super) const LEAD: &str = "lead/last";
+
     /// Takes the message in, or its new status.
     pub(super) fn insert(&mut self, message: Message) {
         self.remove(message.id);

@@ -322,6 +322,25 @@ fn what_one_lead_leaves_open_is_the_next_ones() {
 }
 
 #[test]
+fn what_was_on_its_way_to_a_former_lead_is_for_who_leads() {
+    let mut bench = bench();
+    let delegated = deliver(&mut bench, LEAD);
+    bench.run(delegate(LEAD, delegated)).unwrap();
+    bench.run(Command::Inherit { lead: OTHER }).unwrap();
+    bench.restart();
+    refuse_last(&mut bench);
+    let body = bench.body(&Message::key(delegated)).unwrap();
+    assert_eq!((&body["agentId"], &body["status"]), (&json!(OTHER), &json!("unread")));
+    let (late, notice) = (deliver(&mut bench, LEAD), notify(&mut bench, LEAD));
+    assert_eq!(bench.body(&Message::key(late)).unwrap()["agentId"], json!(OTHER));
+    assert!(take(&mut bench, LEAD).is_empty());
+    assert_eq!(take(&mut bench, OTHER), [delegated, late, notice]);
+    let told = bench.events.len();
+    bench.run(Command::Inherit { lead: OTHER }).unwrap();
+    assert_eq!(bench.events.len(), told, "it led already");
+}
+
+#[test]
 fn a_takeover_gives_a_full_period() {
     let mut bench = bench();
     let message = deliver(&mut bench, LEAD);

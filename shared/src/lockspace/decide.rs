@@ -143,12 +143,18 @@ impl Lockspace {
     /// The holder takes its own lock again: a new time to live under the old token, for what the token guards
     /// has not changed hands.
     fn refresh(&self, wanted: &Try<'_>, lock: &Lock, ctx: &Ctx) -> Decision<Lockspace> {
-        let ttl_ms = wanted.ttl_ms.unwrap_or(lock.ttl_ms);
+        let ttl_ms = self.renewed_for(lock, wanted.ttl_ms);
         let expires = self.lasts(wanted.holder, ttl_ms, ctx);
         let (key, raw) = (wanted.key.to_owned(), wanted.raw.to_owned());
         let event = Event::Refreshed { key: key.clone(), at: ctx.now, expires, ttl_ms };
         let reply = Reply::Acquired { key, raw, token: lock.token, expires_at: expires, refreshed: true };
         Decision::new(reply, vec![event])
+    }
+
+    /// For how long a lock is renewed: as long as it was taken for, unless another time is asked for. The swarm may
+    /// allow less by now.
+    fn renewed_for(&self, lock: &Lock, asked_ms: Option<u64>) -> u64 {
+        asked_ms.unwrap_or(lock.ttl_ms).min(self.settings.max_ttl_ms)
     }
 
     fn release(&self, holder: &InstanceId, key: &str, ctx: &Ctx) -> Answer {
@@ -160,7 +166,7 @@ impl Lockspace {
     fn heartbeat(&self, holder: &InstanceId, raw: &str, ttl_ms: Option<u64>, ctx: &Ctx) -> Answer {
         let canonical = self.canonical(raw)?;
         let (key, lock) = self.own(holder, &canonical, ctx)?;
-        let ttl_ms = ttl_ms.unwrap_or(lock.ttl_ms);
+        let ttl_ms = self.renewed_for(lock, ttl_ms);
         let expires = self.lasts(holder, ttl_ms, ctx);
         let reply = Reply::Acquired {
             key: key.to_string(),
@@ -218,7 +224,8 @@ impl Lockspace {
         let mut events: Vec<Event> = self.wait_over(holder).into_iter().collect();
         events.extend(self.held_by(holder).filter(|(_, lock)| lock.is_live(ctx)).filter_map(
             |(key, lock)| {
-                let (key, expires) = (key.to_string(), ctx.now + Duration::from_millis(lock.ttl_ms));
+                let own = Duration::from_millis(self.renewed_for(lock, None));
+                let (key, expires) = (key.to_string(), ctx.now + own);
                 if expires < lock.expires {
                     return Some(Event::Shortened { key, expires });
                 }

@@ -280,6 +280,25 @@ fn a_swarm_says_how_long_its_locks_may_last() {
 }
 
 #[test]
+fn a_lock_is_renewed_for_no_longer_than_its_swarm_allows_by_now() {
+    let mut bench = bench();
+    for (holder, key) in [("a", X), ("b", Y)] {
+        run(&mut bench, acquire_for(holder, key, Some(60_000))).unwrap();
+    }
+    let settings = Settings { default_ttl_ms: 1000, max_ttl_ms: 5000, ..Settings::default() };
+    run(&mut bench, Command::Configure { settings }).unwrap();
+    let first = locks(&mut bench).remove(0);
+    assert_eq!(first.ttl_ms, 60_000, "what was granted stands");
+    bench.advance(Duration::from_secs(1));
+    let beat = Command::Heartbeat { holder: instance("a"), key: X.to_owned(), ttl_ms: None };
+    run(&mut bench, beat).unwrap();
+    run(&mut bench, acquire("b", Y)).unwrap();
+    let expires = bench.now + Duration::from_secs(5);
+    let renewed: Vec<_> = locks(&mut bench).iter().map(|lock| (lock.expires_at, lock.ttl_ms)).collect();
+    assert_eq!(renewed, [(expires, 5000), (expires, 5000)]);
+}
+
+#[test]
 fn an_expired_lock_changes_hands_under_a_higher_token() {
     let mut bench = bench();
     let first = token(run(&mut bench, acquire_for("a", X, Some(1000))));

@@ -54,12 +54,16 @@ impl Standing {
 }
 
 impl Pool {
-    /// The start of a new task whose agent waits for just this.
+    /// The start of a new task whose agent waits for just this. If another of its tasks can be started by now, it has
+    /// been woken for that, and gets the one that comes first when it polls again.
     pub(super) fn hand_over(&self, id: Uuid, task: &Task, ctx: &Ctx) -> Option<Event> {
         let agent = task.agent.filter(|_| task.status == Status::Pending && task.is_ready())?;
         let member = self.members.get(&agent)?;
         let (open, _) = self.standing.polls.get(&agent).filter(|(_, until)| ctx.now < *until)?;
-        let free = self.active(agent) < member.max_tasks as usize;
-        free.then(|| super::decide::work::start(id, task, agent, &open.instance, open.managed, ctx))
+        let full = self.active(agent) >= member.max_tasks as usize;
+        if full || self.indexes.next_for(agent).is_some() {
+            return None;
+        }
+        Some(super::decide::work::start(id, task, agent, &open.instance, open.managed, ctx))
     }
 }

@@ -25,13 +25,14 @@ impl Entity for Questions {
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
         let (kind, id) = document.split();
-        if kind != "question" {
-            return Err(document.corrupt("questions have no such document"));
-        }
-        let id = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
-        match document.read()? {
-            Head::Open(open) => self.insert_open(id, open),
-            Head::Settled(settled) => self.insert_settled(id, settled),
+        let id = || Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()));
+        match kind {
+            "question" => match document.read()? {
+                Head::Open(open) => self.insert_open(id()?, open),
+                Head::Settled(settled) => self.insert_settled(id()?, settled),
+            },
+            "lead" => self.lead = Some(document.read()?),
+            _ => return Err(document.corrupt("questions have no such document")),
         }
         Ok(())
     }
@@ -87,6 +88,13 @@ impl Entity for Questions {
                     changes.delete(key(*question));
                 }
             }
+            Event::LeadChanged { lead } => {
+                match lead {
+                    Some(lead) => changes.put(Self::LEAD, lead, None),
+                    None => changes.delete(Self::LEAD),
+                }
+                self.lead = *lead;
+            }
         }
     }
 
@@ -105,7 +113,7 @@ impl Entity for Questions {
             | Event::Declined { question, .. }
             | Event::Withdrawn { question, .. }
             | Event::Expired { question, .. } => Some(question.to_string()),
-            Event::Forgotten { .. } => None,
+            Event::Forgotten { .. } | Event::LeadChanged { .. } => None,
         }
     }
 
@@ -117,7 +125,7 @@ impl Entity for Questions {
             | Event::Declined { question, .. }
             | Event::Withdrawn { question, .. }
             | Event::Expired { question, .. } => self.open.get(question).and_then(|open| open.task),
-            Event::Forgotten { .. } => None,
+            Event::Forgotten { .. } | Event::LeadChanged { .. } => None,
         };
         Self::subject(event).into_iter().chain(task.map(|task| task.to_string())).collect()
     }

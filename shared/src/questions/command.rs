@@ -31,11 +31,12 @@ pub enum Command {
         question: Uuid,
         by: Uuid,
     },
-    /// Their asker is no member of the swarm any more: it has nothing that waits for an answer.
+    /// Their asker is no member of the swarm any more: it has nothing that waits for an answer, and does not lead.
     WithdrawAll {
         agent: Uuid,
     },
-    /// From the pool: this agent has come to lead. It is told of the questions that wait for an answer.
+    /// From the pool: this agent has come to lead. It is told of the questions that wait for an answer, and of those
+    /// that come.
     TellLead {
         lead: Uuid,
     },
@@ -62,7 +63,8 @@ pub struct Ask {
     /// The one task that the asker works on, if it is one: it waits where none is named. The service looks it up.
     #[serde(default)]
     pub at_work: Option<Uuid>,
-    /// Whom to tell of it: the lead, unless it asks itself. The service looks it up.
+    /// Whom to tell of it while the pool has said of nobody that it leads: the lead, unless it asks itself. The service
+    /// looks it up.
     #[serde(default)]
     pub lead: Option<Uuid>,
     /// Why the task that is named cannot wait for the answer. The service looks it up; a question that was asked before

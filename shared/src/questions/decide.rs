@@ -60,8 +60,10 @@ pub(super) fn decide(
         }
         Command::WithdrawAll { agent } => Ok(state.withdraw_all(*agent, ctx)),
         Command::TellLead { lead } => {
+            let changed = (state.lead != Some(*lead)).then_some(Event::LeadChanged { lead: Some(*lead) });
             let told = state.word_to_a_new_lead(*lead);
-            Ok(Decision::reply(Reply::Done).effects(told.into_iter().collect()))
+            let told = told.into_iter().collect();
+            Ok(Decision::new(Reply::Done, changed.into_iter().collect()).effects(told))
         }
         Command::Tick => Ok(state.tick(ctx)),
     }
@@ -98,8 +100,10 @@ impl Questions {
         Ok(Decision::new(Reply::Asked(view), vec![event]).effects(effects))
     }
 
+    /// To whoever leads by the pool's last word: the lead may have changed since its asker looked. Should that word be
+    /// older than the look, the next one is on its way, and has the new lead told of all that wait.
     fn word_to_the_lead(&self, question: Uuid, ask: &Ask) -> Option<Effect> {
-        let lead = ask.lead.filter(|lead| *lead != ask.agent)?;
+        let lead = self.lead.or(ask.lead).filter(|lead| *lead != ask.agent)?;
         let how = format!("\n\nanswer_question answers it: question_id {question}");
         let mut content = format!("Question: {}", ask.question);
         if !ask.choices.is_empty() {
@@ -191,7 +195,8 @@ impl Questions {
         let withdrawn: Vec<Event> =
             own.map(|(question, _)| Event::Withdrawn { question: *question, at: ctx.now }).collect();
         let forgotten = self.forget(0, withdrawn.len());
-        Decision::new(Reply::Done, withdrawn.into_iter().chain(forgotten).collect())
+        let left = (self.lead == Some(agent)).then_some(Event::LeadChanged { lead: None });
+        Decision::new(Reply::Done, withdrawn.into_iter().chain(forgotten).chain(left).collect())
     }
 
     fn tick(&self, ctx: &Ctx) -> Decision<Self> {

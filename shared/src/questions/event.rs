@@ -42,4 +42,8 @@ pub enum Event {
     Forgotten {
         questions: Vec<Uuid>,
     },
+    /// Somebody has come to lead; or whoever led is no member any more, and nobody is told until the next one comes.
+    LeadChanged {
+        lead: Option<Uuid>,
+    },
 }

@@ -19,6 +19,8 @@ pub struct Questions {
     pub(super) settled: BTreeMap<Uuid, Settled>,
     /// When the time of each is over: an open one's for its answer, a settled one's for being kept.
     pub(super) ends: BTreeSet<(Timestamp, Uuid)>,
+    /// Who leads, as the pool has said last. Whoever asks may have looked before that.
+    pub(super) lead: Option<Uuid>,
 }
 
 /// What has become of a question.
@@ -102,8 +104,17 @@ impl Ask {
 }
 
 impl Questions {
+    /// The document that names who leads.
+    pub(super) const LEAD: &str = "lead/last";
+
     pub(super) fn of(swarm: &Name) -> Self {
-        Self { swarm: swarm.clone(), open: BTreeMap::new(), settled: BTreeMap::new(), ends: BTreeSet::new() }
+        Self {
+            swarm: swarm.clone(),
+            open: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            lead: None,
+        }
     }
 
     pub(super) fn insert_open(&mut self, id: Uuid, question: Open) {

@@ -209,6 +209,43 @@ fn a_new_lead_is_told_of_nothing_where_only_its_own_questions_wait() {
     assert!(bench.effects.is_empty(), "{:?}", bench.effects);
 }
 
+/// Whom the last message is for.
+fn told(bench: &Bench<Questions>) -> Value {
+    let Some(Effect::Entity { command, .. }) = bench.effects.last() else { panic!("{:?}", bench.effects) };
+    command.value()["post"]["mentions"].clone()
+}
+
+#[test]
+fn whoever_has_come_to_lead_meanwhile_is_told_of_a_question() {
+    let mut bench = bench();
+    let (next, looked) = (agent(8), |lead| Ask { lead, ..colour(1) });
+    bench.run(Command::TellLead { lead: agent(LEAD) }).unwrap();
+    // Its asker has looked when nobody led.
+    ask(&mut bench, looked(None)).unwrap();
+    assert_eq!((bench.effects.len(), told(&bench)), (1, json!([agent(LEAD)])));
+    bench.run(Command::TellLead { lead: next }).unwrap();
+    bench.restart();
+    // Its asker has looked when another one led.
+    ask(&mut bench, looked(Some(agent(LEAD)))).unwrap();
+    assert_eq!((bench.effects.len(), told(&bench)), (3, json!([next])));
+    let events = bench.events.len();
+    bench.run(Command::TellLead { lead: next }).unwrap();
+    assert_eq!(bench.events.len(), events, "it led already");
+}
+
+#[test]
+fn who_led_and_has_left_is_told_of_no_question() {
+    let mut bench = bench();
+    bench.run(Command::TellLead { lead: agent(LEAD) }).unwrap();
+    bench.run(Command::WithdrawAll { agent: agent(2) }).unwrap();
+    ask(&mut bench, Ask { lead: None, ..colour(1) }).unwrap();
+    assert_eq!((bench.effects.len(), told(&bench)), (1, json!([agent(LEAD)])));
+    bench.run(Command::WithdrawAll { agent: agent(LEAD) }).unwrap();
+    bench.restart();
+    ask(&mut bench, Ask { lead: None, ..colour(1) }).unwrap();
+    assert_eq!(bench.effects.len(), 1, "nobody leads");
+}
+
 #[test]
 fn a_question_is_of_the_task_that_it_names_or_of_the_only_one_at_work() {
     let mut bench = bench();
@@ -299,7 +336,7 @@ fn arguments_are_checked() {
 proptest! {
     #[test]
     fn every_question_has_one_end_whatever_happens(
-        steps in prop::collection::vec((0..8_u8, 0..4_u128, 0..6_usize, any::<bool>()), 1..80)
+        steps in prop::collection::vec((0..9_u8, 0..4_u128, 0..6_usize, any::<bool>()), 1..80)
     ) {
         let mut bench = bench();
         let mut questions: Vec<(Uuid, u128)> = Vec::new();
@@ -316,7 +353,8 @@ proptest! {
                 3 => Command::Decline { question, by, reason: None },
                 4 => Command::Withdraw { question, by: agent(asker) },
                 5 => Command::WithdrawAll { agent: agent(asker) },
-                6 => { bench.restart(); continue }
+                6 => Command::TellLead { lead: agent(who) },
+                7 => { bench.restart(); continue }
                 _ => { bench.advance(if soon { DAY } else { 5 * DAY }); continue }
             };
             let _ = bench.run(command);

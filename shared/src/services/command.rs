@@ -38,6 +38,9 @@ pub struct Register {
     pub script: String,
     /// Where others reach it.
     pub url: String,
+    /// The agent says so itself. Else it is the usual place, and one that the agent has said before stays.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub says_url: bool,
     #[serde(default)]
     pub description: Option<String>,
     /// A path below the URL that answers while the service is healthy.
@@ -57,12 +60,13 @@ pub struct Register {
 }
 
 impl Register {
-    /// A service of which nothing more is said.
+    /// A service of which nothing more is said, at its usual place.
     pub fn new(agent: Uuid, script: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             agent,
             script: script.into(),
             url: url.into(),
+            says_url: false,
             description: None,
             health_path: None,
             cwd: None,

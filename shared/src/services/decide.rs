@@ -54,12 +54,14 @@ impl Services {
                 format!("the swarm has {SERVICES} services, the most there may be; unregister one first"),
             ));
         }
+        let said = known.filter(|known| known.says_url && !register.says_url);
         let register = register.clone();
         let service = Service {
             id: known.map_or_else(|| ctx.id(), |known| known.id),
             agent: register.agent,
             script: register.script,
-            url: register.url,
+            url: said.map_or(register.url, |known| known.url.clone()),
+            says_url: register.says_url || said.is_some(),
             health: known.map_or(Health::Starting, |known| known.health),
             health_path: register
                 .health_path

@@ -26,6 +26,9 @@ pub struct Service {
     pub agent: Uuid,
     pub script: String,
     pub url: String,
+    /// Its agent has said so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub says_url: bool,
     pub health: Health,
     pub health_path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -74,6 +74,22 @@ fn what_tells_of_a_service_stays_and_what_starts_it_does_not() {
 }
 
 #[test]
+fn where_a_service_is_reached_stays_once_its_agent_has_said_it() {
+    let mut bench = bench();
+    let usual = |domain: &str| Register { url: format!("https://{}.{domain}", agent(1)), ..web(1) };
+    let said = |url: &str| Register { url: url.to_owned(), says_url: true, ..web(1) };
+    register(&mut bench, usual("localhost")).unwrap();
+    let (service, _) = register(&mut bench, usual("example.com")).unwrap();
+    assert_eq!(service["url"], format!("https://{}.example.com", agent(1)), "the usual place has changed");
+    for url in ["https://site.example.com", "https://shop.example.com"] {
+        register(&mut bench, said(url)).unwrap();
+        bench.restart();
+        let (service, _) = register(&mut bench, usual("localhost")).unwrap();
+        assert_eq!(service["url"], url);
+    }
+}
+
+#[test]
 fn only_its_agent_changes_a_service() {
     let mut bench = bench();
     let metadata = Some(json!({"label": "site"}).as_object().unwrap().clone());

@@ -121,7 +121,7 @@ impl Server {
                 epoch: Epoch(record.epoch),
                 owner: record.owner.clone(),
                 held: record.held,
-                unreadable: false,
+                ..Lease::default()
             },
             word: Word { epoch: record.epoch, until: record.until, lasts: record.lasts },
         };

@@ -53,6 +53,26 @@ async fn a_list_of_tasks_goes_on_behind_the_first_thousand() {
 }
 
 #[tokio::test]
+async fn tasks_outlive_their_epic_and_name_none_then() {
+    let (bed, none) = (Bed::swarm().await, Value::Null);
+    let mut epics = Vec::new();
+    for name in ["Ship", "Sell"] {
+        let epic = json!({ "name": name, "goal": "out" });
+        let epic = bed.is(201, "POST", "/api/epics", Some(LEAD), epic).await;
+        epics.push(epic["id"].as_str().unwrap().to_owned());
+    }
+    let part = |epic: &str| json!({ "task": format!("a part of {epic}"), "epicId": epic });
+    let [lost, kept] = [bed.task(part(&epics[0])).await, bed.task(part(&epics[1])).await];
+    bed.is(200, "DELETE", &format!("/api/epics/{}", epics[0]), Some(LEAD), none.clone()).await;
+    let listed = bed.is(200, "GET", "/api/tasks", None, none.clone()).await;
+    for (task, epic) in [(lost, None), (kept, Some(&json!(epics[1])))] {
+        let shown = bed.is(200, "GET", &format!("/api/tasks/{task}"), None, none.clone()).await;
+        let row = listed["tasks"].as_array().unwrap().iter().find(|row| row["id"] == task.as_str()).unwrap();
+        assert_eq!((shown.get("epicId"), row.get("epicId")), (epic, epic), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn the_sessions_of_an_agent_are_listed_however_many_others_have() {
     let bed = Bed::swarm().await;
     let rare = bed.task(json!({ "task": "what can wait", "agentId": WORKER, "priority": 1 })).await;

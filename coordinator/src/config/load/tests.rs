@@ -28,12 +28,27 @@ fn without_a_file_the_defaults_hold_and_the_command_line_wins() {
 }
 
 #[test]
-fn a_lease_is_long_enough_to_be_renewed_and_shards_do_not_move_at_once() {
+fn a_link_that_leads_nowhere_is_no_file_that_was_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, file) = (folder.path().join("config.toml"), folder.path().join("mounted.toml"));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let error = load(&link, &Overrides::default()).unwrap_err().to_string();
+    assert!(error.contains("config.toml") && error.contains("remove the link"), "{error}");
+    std::fs::write(file, "[runner]\nslots = 7").unwrap();
+    assert_eq!(load(&link, &Overrides::default()).unwrap().runner.slots, 7);
+}
+
+#[test]
+fn a_lease_is_long_enough_to_be_renewed_and_shards_move_neither_at_once_nor_too_late() {
     let cluster = |settings: &str| read(&format!("[cluster]\n{settings}"));
     let shortest = cluster("lease = \"2s\"\nsettle = \"200ms\"").unwrap();
     assert_eq!(shortest.cluster.lease, Duration::from_secs(2));
     let error = cluster("lease = \"1999ms\"").unwrap_err().to_string();
     assert!(error.contains("`cluster.lease` must be 2 s at least"), "{error}");
+    let longest = cluster("lease = \"1h\"").unwrap();
+    assert_eq!(longest.cluster.lease, Duration::from_secs(3600));
+    let error = cluster("lease = \"3601s\"").unwrap_err().to_string();
+    assert!(error.contains("`cluster.lease` must be 1 h at most"), "{error}");
     let error = cluster("settle = \"0s\"").unwrap_err().to_string();
     assert!(error.contains("`cluster.settle` must be more than nothing"), "{error}");
 }
@@ -92,6 +107,10 @@ fn durations_are_read_as_people_write_them() {
     let config = read("[retention]\nevents_age = \"12h\"\n[limits]\ndrain = \"1m 30s\"").unwrap();
     assert_eq!(config.retention.events_age, Duration::from_secs(12 * 3600));
     assert_eq!(config.limits.drain, Duration::from_secs(90));
+    for wrong in ["90", "\"half a minute\""] {
+        let error = read(&format!("[limits]\ndrain = {wrong}")).unwrap_err().to_string();
+        assert!(error.contains("`limits.drain`") && error.contains("\"1h 30m\""), "{error}");
+    }
     let error = read("[limits]\nresult_bytes = 99999999").unwrap_err().to_string();
     assert!(error.contains("between 262144 and 16777216"), "{error}");
     let error = read("[limits]\nwebhook_bytes = 99999999").unwrap_err().to_string();

@@ -136,6 +136,19 @@ async fn exchanged(bed: &Bed, token: &str, more: &[(&str, &str)]) -> (u16, Strin
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
+/// Whoever has come by the cookie may log its holder out, and no more.
+#[tokio::test]
+async fn a_session_that_is_given_back_ends_alone() {
+    let bed = Bed::new();
+    let token = bed.token(Role::Operator, None);
+    let [session, other] = [bed.login(&token).await.cookies(), bed.login(&token).await.cookies()];
+    let text = |session: &str| session.strip_prefix("skein_session=").unwrap().to_owned();
+    bed.access.give_back(&text(&session)).await.unwrap();
+    assert_eq!(bed.access.visitor(&text(&session)).await.unwrap_err().code, Code::Unauthenticated);
+    bed.access.identify(&token).await.unwrap();
+    bed.access.visitor(&text(&other)).await.unwrap();
+}
+
 /// What it could be exchanged for would outlast its eight hours and its logout.
 #[tokio::test]
 async fn a_session_opens_the_console_alone_and_makes_no_token() {

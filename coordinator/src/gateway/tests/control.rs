@@ -146,6 +146,29 @@ async fn agents_are_started_steered_and_ended() {
     assert_eq!(bed.control("/control/agents/worker/remove", Some(json!({}))).await.0, 404, "it is gone");
 }
 
+/// Who got no answer sends it again.
+#[tokio::test]
+async fn an_operators_request_with_a_key_is_done_once() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    let operator = bed.operator();
+    let started = async |key: &str, prompt: &str| {
+        let request = Request::post("/control/trigger/worker")
+            .header("authorization", format!("Bearer {operator}"))
+            .header("idempotency-key", key);
+        let body = json!({ "prompt": prompt }).to_string();
+        bed.send(request.body(Body::from(body)).unwrap()).await
+    };
+    let (status, first) = started("one", "look").await;
+    assert_eq!((status, &first["success"]), (200, &json!(true)), "{first}");
+    assert_eq!(started("one", "look").await, (200, first.clone()));
+    assert_ne!(started("two", "look").await.1["instanceId"], first["instanceId"]);
+    assert_eq!(started("one", "look elsewhere").await.0, 409);
+    assert_eq!(started("", "look").await.0, 400);
+    let (_, shown) = bed.control("/control/status", None).await;
+    assert_eq!(shown["queueSizes"]["worker"], 2, "{shown}");
+}
+
 #[tokio::test]
 async fn a_run_that_lives_is_shown_behind_many_that_have_ended() {
     let bed = Bed::new();

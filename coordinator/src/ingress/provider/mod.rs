@@ -32,6 +32,11 @@ pub(super) trait Sender: Sync {
     /// Whether whoever has the secret has sent this; else a sentence that says what does not hold.
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String>;
 
+    /// Whether the provider only looks if somebody is there. It need not sign that, for nothing of it is believed.
+    fn knocks(&self, _delivery: &Delivery<'_>) -> bool {
+        false
+    }
+
     /// What a genuine request says.
     ///
     /// # Errors

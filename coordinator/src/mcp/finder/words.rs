@@ -104,9 +104,16 @@ pub(super) fn unhump(name: &str) -> String {
     text
 }
 
-/// Takes the commonest English endings off, so that `locking`, `locks` and `lock` are one word.
+/// Takes the commonest English endings off, so that `locking`, `locks` and `lock` are one word. A plural is the same
+/// word as its singular, whatever that ends with: `settings` as `setting`, `queries` as `query`.
 fn stem(word: &str) -> String {
-    for ending in ["ing", "ies", "es", "ed", "s"] {
+    if let Some(root) = word.strip_suffix("ies").filter(|root| root.len() >= 3) {
+        return format!("{root}y");
+    }
+    // So long that the singular has an ending to lose, too.
+    let one = word.strip_suffix('s').filter(|one| one.ends_with("ing") && one.len() >= 6);
+    let word = one.unwrap_or(word);
+    for ending in ["ing", "es", "ed", "s"] {
         if let Some(root) = word.strip_suffix(ending)
             && root.len() >= 3
             && !root.ends_with('s')

@@ -91,7 +91,7 @@ impl Entrance {
         let beginning = message.as_ref().filter(|message| message.begins()).map(|_| body.len());
         let asked = session.and(message).and_then(|message| self.asked(message));
         let Admitted { attended, streams, present, begins } =
-            match self.openings.admit(&caller.who, session, beginning).await {
+            match self.openings.admit(&caller.who, caller.credential.is_some(), session, beginning).await {
                 Ok(admitted) => admitted,
                 Err(refusal) => return refused(&refusal),
             };

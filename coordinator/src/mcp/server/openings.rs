@@ -1,6 +1,9 @@
-//! Whether a client of the older revisions may begin a session. What it says of itself stays in memory, and the session
-//! with it until it has been idle for a while, so both have a bound: for all, and for each agent, that one which begins
-//! more and more does not keep the others out.
+//! Whether a client of the older revisions may begin a session, or ask in one. What it says of itself stays in memory,
+//! and the session with it until it has been idle for a while, so both have a bound: for all, and for each agent, that
+//! one which begins more and more does not keep the others out.
+//!
+//! A session carries no rights, but what its agent is told and asked comes on its streams. So while it is awake it is
+//! that agent's alone, and who else has got hold of its id hears nothing there and ends nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +41,14 @@ struct Opened {
     streams: Streams,
 }
 
+impl Opened {
+    /// Whether a caller is one that the session is for. With the shared key anybody is any agent of its swarm.
+    fn is_for(&self, who: &Principal, proven: bool) -> bool {
+        let (swarm, agent) = &self.of;
+        *swarm == who.swarm && (*agent == who.agent || !proven)
+    }
+}
+
 /// A request that was let in.
 pub(super) struct Admitted {
     pub(super) attended: Attended,
@@ -52,6 +63,15 @@ impl Admitted {
     fn to(attended: Attended, streams: Streams) -> Self {
         Self { present: attended.enter(), attended, streams, begins: None }
     }
+
+    /// To a session that is known.
+    fn again(opened: &Opened, who: &Principal, proven: bool) -> Result<Self, Refusal> {
+        if !opened.is_for(who, proven) {
+            // As of one that there is not: nobody is told which ids there are.
+            return Err(Refusal::new(Code::NotFound, "there is no such session; begin one with initialize"));
+        }
+        Ok(Self::to(opened.attended.clone(), opened.streams.clone()))
+    }
 }
 
 impl Openings {
@@ -59,14 +79,16 @@ impl Openings {
         Self { awake, quota, own: OWN, known: Mutex::default() }
     }
 
-    /// Lets in a request that names a session, or begins one with so many bytes.
+    /// Lets in a request that names a session, or begins one with so many bytes. `proven` is whether a token of the
+    /// caller's own says which agent it is.
     ///
     /// # Errors
-    /// `too_large` for a client that says too much, `overloaded` while too many are awake, `rate_limited` for an agent
-    /// that begins too many.
+    /// `too_large` for a client that says too much, `not_found` for the session of another agent, `overloaded` while
+    /// too many are awake, `rate_limited` for an agent that begins too many.
     pub(super) async fn admit(
         &self,
         who: &Principal,
+        proven: bool,
         session: Option<&str>,
         beginning: Option<usize>,
     ) -> Result<Admitted, Refusal> {
@@ -83,14 +105,13 @@ impl Openings {
         };
         let awake = self.awake.sessions.read().await;
         let (mut admitted, oldest) = if awake.contains_key(&id) {
-            let opened =
-                self.known().get(&id).map(|opened| (opened.attended.clone(), opened.streams.clone()));
-            let (attended, streams) = opened.unwrap_or_default();
-            (Admitted::to(attended, streams), None)
+            let again =
+                self.known().get(&id).map(|opened| Admitted::again(opened, who, proven)).transpose()?;
+            (again.unwrap_or_else(|| Admitted::to(Attended::default(), Streams::default())), None)
         } else {
             self.quota.look(who, Instant::now())?;
             has_room(awake.len())?;
-            self.opens(who, &id, &awake)?
+            self.opens(who, proven, &id, &awake)?
         };
         drop(awake);
         admitted.begins = begins.then_some(id);
@@ -105,6 +126,7 @@ impl Openings {
     fn opens(
         &self,
         who: &Principal,
+        proven: bool,
         id: &SessionId,
         awake: &HashMap<SessionId, LocalSessionHandle>,
     ) -> Result<(Admitted, Option<SessionId>), Refusal> {
@@ -112,7 +134,7 @@ impl Openings {
         let mut known = self.known();
         if let Some(opened) = known.get(id) {
             // Another request wakes it just now.
-            return Ok((Admitted::to(opened.attended.clone(), opened.streams.clone()), None));
+            return Ok((Admitted::again(opened, who, proven)?, None));
         }
         known.retain(|id, opened| opened.attended.is_attended() || awake.contains_key(id));
         let own = known.iter().filter(|(_, opened)| opened.of == of);
@@ -172,7 +194,7 @@ mod tests {
 
     /// A session that was begun, as rmcp has it.
     async fn begin(openings: &Openings, who: &Principal) -> Result<(SessionId, Attended), Refusal> {
-        let admitted = openings.admit(who, None, Some(100)).await?;
+        let admitted = openings.admit(who, true, None, Some(100)).await?;
         let (id, _transport) = openings.awake.create_session().await.unwrap();
         openings.begun(admitted.begins.as_ref(), &id);
         Ok((id, admitted.attended))
@@ -201,7 +223,7 @@ mod tests {
         // What somebody is there for does not go; what has gone wakes as any other.
         let busy = [own[1].1.enter(), own[2].1.enter()];
         assert_eq!(begin(&openings, &flood).await.unwrap_err().code, Code::RateLimited);
-        let wakes = openings.admit(&flood, Some(&own[0].0), None).await;
+        let wakes = openings.admit(&flood, true, Some(&own[0].0), None).await;
         assert_eq!(wakes.map(|_| ()).unwrap_err().code, Code::RateLimited);
         begin(&openings, &other).await.unwrap();
         drop(busy);
@@ -209,10 +231,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_session_is_known_to_its_agent_alone_and_to_who_may_be_any() {
+        let openings = Openings::new(Arc::default(), Quota::default());
+        let (own, other) = (agent(1), agent(2));
+        let elsewhere = Principal { swarm: Name::parse("elsewhere").unwrap(), ..agent(1) };
+        let (id, _) = begin(&openings, &own).await.unwrap();
+        let admit = async |who: &Principal, proven: bool| {
+            openings.admit(who, proven, Some(&id), None).await.err().map(|refusal| refusal.code)
+        };
+        assert_eq!(admit(&own, true).await, None);
+        assert_eq!(admit(&other, true).await, Some(Code::NotFound));
+        assert_eq!(admit(&other, false).await, None, "the shared key names no agent");
+        for proven in [true, false] {
+            assert_eq!(admit(&elsewhere, proven).await, Some(Code::NotFound));
+        }
+    }
+
+    #[tokio::test]
     async fn a_client_that_says_too_much_of_itself_begins_no_session() {
         let openings = Openings::new(Arc::default(), Quota::default());
-        let admit =
-            async |beginning: Option<usize>| openings.admit(&agent(1), None, beginning).await.map(|_| ());
+        let admit = async |beginning: Option<usize>| {
+            openings.admit(&agent(1), true, None, beginning).await.map(|_| ())
+        };
         assert!(admit(Some(SAID)).await.is_ok());
         assert_eq!(admit(Some(SAID + 1)).await.unwrap_err().code, Code::TooLarge);
         assert!(admit(None).await.is_ok(), "it says nothing of itself");

@@ -10,7 +10,7 @@ use rmcp::model::{
     CallToolResponse, ElicitRequestParams, InputRequest, InputRequiredResult, ProgressNotificationParam,
     ProgressToken, RequestStateCodec, SealOptions,
 };
-use rmcp::service::{Peer, RoleServer};
+use rmcp::service::{Peer, RoleServer, ServiceError};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -169,7 +169,7 @@ fn askable(client: &Client, questions: &Questions) -> Result<(), ErrorData> {
     missing.map_or(Ok(()), |ability| Err(wire::lacks(ability)))
 }
 
-/// What came of the questions, or nothing when nobody has answered in time.
+/// What came of the questions, or nothing when nobody has answered in time, or the client cannot ask after all.
 type Answers = Option<BTreeMap<String, Value>>;
 
 /// Asks the client of a session, which gets questions while its call is under way, and hears meanwhile that it is
@@ -206,30 +206,43 @@ async fn ask_all(
     askable(client, questions)?;
     let mut answers = BTreeMap::new();
     for (key, request) in wire::requests(&questions.asked)? {
-        let Ok(answer) = tokio::time::timeout(ANSWERED_WITHIN, ask_one(peer, request)).await else {
-            return Ok(None);
-        };
-        answers.insert(key, answer?);
+        let Some(answer) = ask_one(peer, request).await? else { return Ok(None) };
+        answers.insert(key, answer);
     }
     Ok(Some(answers))
 }
 
+/// What came of one question. A client that said at its beginning that it can ask may answer all the same that it knows
+/// no such method, or what is no answer.
 #[expect(deprecated, reason = "the older revision has them")]
-async fn ask_one(peer: &Peer<RoleServer>, request: InputRequest) -> Result<Value, ErrorData> {
+async fn ask_one(peer: &Peer<RoleServer>, request: InputRequest) -> Result<Option<Value>, ErrorData> {
     let answer = match request {
         InputRequest::Elicitation(request) => {
             let params: ElicitRequestParams = request.params;
-            peer.create_elicitation(params).await.map(serde_json::to_value)
+            // Its client is told when the time is over: the person would answer what is asked elsewhere by then.
+            let asking = peer.create_elicitation_with_timeout(params, Some(ANSWERED_WITHIN));
+            asking.await.map(serde_json::to_value)
         }
         InputRequest::CreateMessage(request) => {
-            peer.create_message(request.params).await.map(serde_json::to_value)
+            in_time(peer.create_message(request.params)).await.map(serde_json::to_value)
         }
-        InputRequest::ListRoots(_) => peer.list_roots().await.map(serde_json::to_value),
+        InputRequest::ListRoots(_) => in_time(peer.list_roots()).await.map(serde_json::to_value),
         _ => return Err(ErrorData::internal_error("a question that no client knows", None)),
     };
     let failed =
         |error: String| ErrorData::internal_error(format!("the client did not answer: {error}"), None);
-    answer.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
+    match answer {
+        Ok(answer) => answer.map(Some).map_err(|error| failed(error.to_string())),
+        Err(ServiceError::Timeout { .. } | ServiceError::McpError(_) | ServiceError::UnexpectedResponse) => {
+            Ok(None)
+        }
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, ServiceError>>) -> Result<T, ServiceError> {
+    let late = |_| Err(ServiceError::Timeout { timeout: ANSWERED_WITHIN });
+    tokio::time::timeout(ANSWERED_WITHIN, answer).await.unwrap_or_else(late)
 }
 
 /// Tells the client of a session what a tool has logged.

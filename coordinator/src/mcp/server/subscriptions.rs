@@ -116,24 +116,31 @@ fn notification(change: Change) -> ServerNotification {
     }
 }
 
-/// Each change of what lies at an address, until it is gone or the caller may no longer see it. Where nobody has said
-/// what was seen there, the first is told at once: the client had its acknowledgement before the first look, and what
-/// has changed in between is in that.
+/// Each change of what lies at an address, until the caller may no longer see it; that it is gone is the last one.
+/// Where nobody has said what was seen there, the first is told at once: the client had its acknowledgement before the
+/// first look, and what has changed in between is in that.
 fn updates(
     offer: Arc<dyn Offer>,
     caller: Context,
     uri: String,
     seen: Option<u64>,
 ) -> BoxStream<'static, Change> {
-    stream::unfold((offer, caller, uri, seen), |(offer, caller, uri, seen)| async move {
+    stream::unfold(Some((offer, caller, uri, seen)), |watched| async move {
+        let (offer, caller, uri, seen) = watched?;
         let now = match seen {
             Some(seen) => {
                 tokio::time::sleep(CALM).await;
-                once_it_can_be_said(|| offer.changed(&caller, &uri, seen)).await?
+                once_it_can_be_said(|| offer.changed(&caller, &uri, seen)).await
             }
-            None => once_it_can_be_said(|| offer.read(&caller, &uri)).await?.digest(),
+            None => once_it_can_be_said(|| offer.read(&caller, &uri)).await.map(|read| read.digest()),
         };
-        Some((Change::At(uri.clone()), (offer, caller, uri, Some(now))))
+        let told = Change::At(uri.clone());
+        match now {
+            Ok(now) => Some((told, Some((offer, caller, uri, Some(now))))),
+            // Its client would go by what it has read for ever.
+            Err(refusal) if refusal.code == Code::NotFound => Some((told, None)),
+            Err(_) => None,
+        }
     })
     .boxed()
 }
@@ -161,6 +168,8 @@ impl Watched {
         caller.gate.quota.look(&caller.who, Instant::now())?;
         let seen = offer.read(caller, &uri).await?.digest();
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is gone takes nobody's place.
+        watched.retain(|_, (told, _)| !told.is_finished());
         if watched.len() >= WATCHED && !watched.contains_key(&uri) {
             let problem = format!("{WATCHED} resources are watched already; unsubscribe from one first");
             return Err(Refusal::new(Code::RateLimited, problem));

@@ -55,6 +55,27 @@ async fn what_a_profile_said_before_is_kept() {
     }
 }
 
+/// Those of one moment have ids that say nothing of their order, so there are some of them.
+#[tokio::test]
+async fn the_newest_version_of_a_text_comes_first_though_two_are_of_one_moment() {
+    let (face, lead, _) = swarm().await;
+    let fields = ["claudeMd", "soulMd", "identityMd"];
+    for name in ["ann", "bob", "carl", "dora", "eve"] {
+        let agent = face.agent(name, Role::Worker);
+        face.facts(&agent, "join-swarm", json!({ "name": name })).await;
+        let texts: Value = fields.iter().map(|field| (*field, json!("anew"))).collect();
+        face.facts(&agent, "update-profile", texts).await;
+        let history = face.facts(&lead, "context-history", json!({ "agentId": agent.id })).await;
+        let versions = history["versions"].as_array().unwrap();
+        assert_eq!(versions.len(), 2 * fields.len(), "{versions:?}");
+        for field in fields {
+            let of_field = versions.iter().filter(|version| version["field"] == field);
+            let numbers: Vec<_> = of_field.map(|version| version["version"].as_u64().unwrap()).collect();
+            assert_eq!(numbers, [2, 1], "{name}, {field}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn who_forgot_to_join_as_the_lead_does_what_the_refusal_says() {
     let face = Face::new();
@@ -132,6 +153,10 @@ async fn the_swarm_knows_what_its_members_keep_running() {
     let face = face.beside(elsewhere);
     let anew = face.facts(&worker, "register-service", json!({ "script": "serve.js" })).await;
     assert_eq!(anew["service"]["url"], format!("https://{}.swarm.example.com", worker.id));
+    let url = "https://site.example.com";
+    face.facts(&worker, "register-service", json!({ "script": "serve.js", "url": url })).await;
+    let again = face.facts(&worker, "register-service", json!({ "script": "serve.js" })).await;
+    assert_eq!(again["service"]["url"], url, "it stays as it was said");
     let nested = json!({ "script": "serve.js", "env": { "A": {} } });
     let refused = face.call(&worker, "register-service", nested).await;
     assert_eq!(refused["structuredContent"]["code"], "invalid_argument");

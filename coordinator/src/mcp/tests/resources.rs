@@ -205,6 +205,24 @@ async fn whoever_listens_is_told_at_once_and_then_of_each_change() {
 }
 
 #[tokio::test]
+async fn that_what_is_listened_to_is_gone_is_told() {
+    let (face, lead, _) = swarm().await;
+    let epic = face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let epic = epic["epic"]["id"].clone();
+    let uri = format!("skein://epics/{}", epic.as_str().unwrap());
+    let mut stream = face.listen(&lead, json!({ "resourceSubscriptions": [uri] })).await;
+    let mut is_told = async || {
+        let told = tokio::time::timeout(Duration::from_secs(60), next(&mut stream)).await.unwrap();
+        assert_eq!(told["method"], "notifications/resources/updated", "{told}");
+        assert_eq!(told["params"]["uri"], json!(uri), "{told}");
+    };
+    is_told().await;
+    face.facts(&lead, "delete-epic", json!({ "epicId": epic })).await;
+    is_told().await;
+    assert_eq!(face.read(&lead, &uri).await.unwrap_err()["data"]["code"], "not_found");
+}
+
+#[tokio::test]
 async fn reading_resources_is_bounded() {
     let limits = crate::mcp::quota::Limits { reads_per_second: 1, ..Default::default() };
     let face = Face::with(Config { gate: crate::mcp::Gate::new(limits), ..Config::default() });

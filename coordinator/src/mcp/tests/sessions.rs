@@ -211,6 +211,24 @@ async fn a_call_that_says_nothing_for_long_is_not_cut_off() {
     assert!(result["result"]["content"][0]["text"].as_str().unwrap().contains("anna"), "{result}");
 }
 
+/// What a session is told and asked is for its own agent.
+#[tokio::test]
+async fn another_agent_neither_hears_nor_asks_nor_ends_anything_in_a_session() {
+    let (face, _, worker) = swarm().await;
+    let session = open(&face.router, &worker).await;
+    let other = face.agent("other", Role::Worker);
+    let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }).to_string();
+    let mut answered = Vec::new();
+    for agent in [&other, &worker] {
+        for (method, body) in [("POST", ping.as_str()), ("GET", ""), ("DELETE", "")] {
+            let request = in_session(method, agent, &session, "2025-11-25", Body::from(body.to_owned()));
+            answered.push(face.router.clone().oneshot(request).await.unwrap().status());
+        }
+    }
+    let (unknown, ok) = (StatusCode::NOT_FOUND, StatusCode::OK);
+    assert_eq!(answered, [unknown, unknown, unknown, ok, ok, StatusCode::NO_CONTENT]);
+}
+
 /// Longer than a person has for an answer.
 const LONG: Duration = Duration::from_secs(11 * 60);
 
@@ -275,6 +293,36 @@ async fn what_the_person_does_not_answer_in_time_is_filed() {
     // Nobody reads meanwhile: the comments of an empty stream go by another clock, and would keep this one from going
     // on.
     tokio::time::sleep(LONG).await;
+    let (_, result) = heard(&mut answer).await;
+    let asked = &result["result"]["structuredContent"];
+    assert_eq!(asked["outcome"], "asked", "{result}");
+    assert_eq!(open_questions(&face, &lead).await[0]["id"], asked["question_id"]);
+}
+
+/// Else the person would be shown still what is asked elsewhere by then.
+#[tokio::test(start_paused = true)]
+async fn a_client_is_told_that_its_person_is_waited_for_no_more() {
+    let (face, _, worker) = swarm().await;
+    let (session, mut answer, question) = asking(&face, &worker, json!({})).await;
+    tokio::time::sleep(LONG).await;
+    heard(&mut answer).await;
+    tokio::time::resume();
+    let standing = in_session("GET", &worker, &session, "2025-11-25", Body::empty());
+    let mut standing = face.router.clone().oneshot(standing).await.unwrap().into_body();
+    let told = tokio::time::timeout(Duration::from_secs(60), next(&mut standing)).await;
+    let told = told.expect("nothing is said of the question");
+    assert_eq!(told["method"], "notifications/cancelled", "{told}");
+    assert_eq!(told["params"]["requestId"], question, "{told}");
+}
+
+/// It has said at its beginning that it can, and knows no such method when it is asked.
+#[tokio::test(start_paused = true)]
+async fn what_a_client_fails_to_ask_is_filed() {
+    let (face, lead, worker) = swarm().await;
+    let (session, mut answer, question) = asking(&face, &worker, json!({})).await;
+    let error = json!({ "code": -32601, "message": "Method not found" });
+    let said = json!({ "jsonrpc": "2.0", "id": question, "error": error });
+    send(&face.router, &worker, Some(&session), said).await;
     let (_, result) = heard(&mut answer).await;
     let asked = &result["result"]["structuredContent"];
     assert_eq!(asked["outcome"], "asked", "{result}");

@@ -245,6 +245,37 @@ fn every_name_is_found_first() {
     }
 }
 
+/// As a model asks that has the name from somewhere.
+#[test]
+fn a_name_in_a_sentence_is_found_first() {
+    let catalogue = catalogue().unwrap();
+    for tool in catalogue.tools().filter(|tool| tool.name.contains(['-', '_', '.'])) {
+        for query in [format!("how do I call {}?", tool.name), format!("use `{}`, please", tool.name)] {
+            let found = finder::search(&catalogue, &query, 1, |_| true);
+            assert_eq!(found[0].name, tool.name, "{query}");
+        }
+    }
+}
+
+#[test]
+fn a_plural_finds_what_its_singular_does() {
+    let catalogue = catalogue().unwrap();
+    let found = |query: &str| -> Vec<&str> {
+        finder::search(&catalogue, query, 10, |_| true).iter().map(|tool| tool.name).collect()
+    };
+    for (one, many) in [
+        ("the setting", "the settings"),
+        ("a learning", "learnings"),
+        ("the memory", "memories"),
+        ("a query", "queries"),
+        ("a task", "tasks"),
+    ] {
+        assert!(!found(one).is_empty(), "{one}");
+        assert_eq!(found(one), found(many), "{many}");
+    }
+    assert!(found("change the settings")[..5].contains(&"set-config"));
+}
+
 fn spellings(name: &str) -> [String; 5] {
     let by = |mark: &str| name.replace(['-', '_', '.'], mark);
     [name.to_owned(), by(" "), by("_"), by("-"), name.to_uppercase()]

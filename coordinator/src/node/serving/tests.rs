@@ -1,12 +1,15 @@
 //! Connections of those who ask, and of those who only take.
 
+use axum::body::to_bytes;
 use axum::extract::Path;
 use axum::routing::get;
+use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::super::arrival::{PIECE, WHOLE};
 use super::super::patience::{HEAD as HEAD_TIME, IDLE};
 use super::*;
 
@@ -14,18 +17,26 @@ const LONG: Duration = Duration::from_secs(3600);
 /// How long `/slow` takes.
 const SLOW: Duration = Duration::from_secs(600);
 
-/// Answers `hello` to everything, and tells what was asked.
+fn pause(name: &str) -> Duration {
+    if name == "slow" { SLOW } else { Duration::ZERO }
+}
+
+/// Answers `hello` to everything, once it has the body that is posted, and tells what was asked to get.
 fn face() -> (Face, UnboundedReceiver<String>) {
     let (tell, asked) = unbounded_channel();
     let hello = move |Path(name): Path<String>| {
-        let pause = if name == "slow" { SLOW } else { Duration::ZERO };
+        let pause = pause(&name);
         tell.send(name).unwrap();
         async move {
             sleep(pause).await;
             "hello"
         }
     };
-    (Face::new("test", Router::new().route("/{name}", get(hello))), asked)
+    let takes = |Path(name): Path<String>, body: Body| async move {
+        sleep(pause(&name)).await;
+        to_bytes(body, usize::MAX).await.map(|_| "hello").map_err(|_| StatusCode::BAD_REQUEST)
+    };
+    (Face::new("test", Router::new().route("/{name}", get(hello).post(takes))), asked)
 }
 
 /// A connection that is being served. What is written into it and not read finds hardly any room.
@@ -37,6 +48,10 @@ fn connected(stop: &CancellationToken) -> (DuplexStream, JoinHandle<()>, Unbound
 
 fn head(name: &str) -> Vec<u8> {
     format!("GET /{name} HTTP/1.1\r\nhost: x\r\n\r\n").into_bytes()
+}
+
+fn posting(name: &str, length: usize) -> Vec<u8> {
+    format!("POST /{name} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n").into_bytes()
 }
 
 /// The answer, which ends with `hello`.
@@ -115,6 +130,50 @@ async fn whoever_waits_for_an_answer_may_wait() {
     near.write_all(&head("slow")).await.unwrap();
     assert!(answered(&mut near).await.starts_with("HTTP/1.1 200 "));
     assert!(begun.elapsed() >= SLOW && SLOW > IDLE * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_takes_too_long_is_refused_and_its_connection_ends() {
+    let second = Duration::from_secs(1);
+    // Nothing more comes of it, or a byte now and then.
+    for (between, time) in [(LONG, PIECE), (PIECE - second, WHOLE), (second, WHOLE)] {
+        let (near, serving, _asked) = connected(&CancellationToken::new());
+        let (mut reading, mut writing) = split(near);
+        let begun = Instant::now();
+        writing.write_all(&posting("first", 100_000)).await.unwrap();
+        let more = async {
+            while writing.write_all(b"x").await.is_ok() {
+                sleep(between).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut answer = String::new();
+        tokio::select! {
+            read = timeout(LONG / 2, reading.read_to_string(&mut answer)) => {
+                read.expect("it waits for the rest of the body").unwrap();
+            }
+            () = more => panic!("nobody ends that"),
+        }
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("send it again"), "{answer}");
+        assert!(answer.contains("\"wait_timeout\""), "{answer}");
+        let took = begun.elapsed();
+        assert!(took >= time && took < time + PIECE, "{took:?}");
+        serving.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_makes_progress_is_taken_and_what_its_handler_takes_does_not_count() {
+    for name in ["first", "slow"] {
+        let (mut near, _serving, _asked) = connected(&CancellationToken::new());
+        near.write_all(&posting(name, 8)).await.unwrap();
+        for _ in 0..8 {
+            sleep(PIECE - Duration::from_secs(1)).await;
+            near.write_all(b"x").await.unwrap();
+        }
+        assert!(answered(&mut near).await.starts_with("HTTP/1.1 200 "), "{name}");
+    }
+    const { assert!(SLOW.as_secs() > WHOLE.as_secs()) };
 }
 
 #[tokio::test(start_paused = true)]

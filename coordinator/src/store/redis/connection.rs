@@ -9,7 +9,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value, cmd};
 use tokio::time::Instant;
 
-use super::door::Door;
+use super::discovery::Discovery;
 use super::generation::{Generation, REPLACED};
 use super::server::Info;
 use super::shard::OURS;
@@ -25,7 +25,7 @@ const IN_REDIS: &str = " in Redis: ";
 /// A shared connection. Whoever finds it broken makes the next one use another.
 #[derive(Clone)]
 pub(super) struct Connection {
-    door: Door,
+    discovery: Discovery,
     link: Arc<Mutex<Link>>,
     pub(super) watch: Watch,
 }
@@ -56,9 +56,13 @@ impl Connection {
     ///
     /// # Errors
     /// When Redis cannot be reached.
-    pub(super) async fn open(door: &Door, part: &'static str) -> Result<Self, StoreError> {
-        let link = Link { number: 1, connection: Some(door.connect().await?), ..Link::default() };
-        Ok(Self { door: door.clone(), link: Arc::new(Mutex::new(link)), watch: door.watch(part) })
+    pub(super) async fn open(discovery: &Discovery, part: &'static str) -> Result<Self, StoreError> {
+        let link = Link { number: 1, connection: Some(discovery.connect().await?), ..Link::default() };
+        Ok(Self {
+            discovery: discovery.clone(),
+            link: Arc::new(Mutex::new(link)),
+            watch: discovery.watch(part),
+        })
     }
 
     /// Asks for one key, or for something of the server that `key` names.
@@ -212,7 +216,7 @@ impl Connection {
     fn connect(&self, link: &mut Link) -> Connecting {
         let (number, this) = (link.number + 1, self.clone());
         let connecting = tokio::spawn(async move {
-            let connected = this.door.connect().await;
+            let connected = this.discovery.connect().await;
             let mut link = this.lock();
             // Nobody wants it any more if it was renewed meanwhile.
             let is_wanted = link.number == number && link.connecting.take().is_some();

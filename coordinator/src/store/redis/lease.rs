@@ -70,6 +70,8 @@ pub struct Lease {
     pub held: bool,
     /// The key holds something else, so nobody can take the shard until it is mended.
     pub unreadable: bool,
+    /// Its owner is reached nowhere: it exports or imports, and has the store for itself until it has done so.
+    pub alone: bool,
 }
 
 /// A lease as it is written down, where it is held until it is given up.
@@ -281,7 +283,7 @@ impl Leases {
         let clock = self.now().await?;
         let shards: Vec<Shard> = Shard::all().collect();
         let ask = |shard: &Shard| {
-            let fields = ["epoch", "owner", "until", "state", "lasts"];
+            let fields = ["epoch", "owner", "until", "state", "lasts", "address"];
             (shard.lease(), cmd("HMGET").arg(shard.lease()).arg(&fields).to_owned())
         };
         let questions: Vec<_> = shards.iter().map(ask).collect();
@@ -454,8 +456,9 @@ fn written(shard: Shard, fields: &[Option<String>], usual: Duration) -> Result<W
         _ => usual,
     };
     let (owner, held) = (text(1).unwrap_or_default().to_owned(), text(3) == Some("held"));
+    let alone = held && text(5).unwrap_or_default().is_empty();
     Ok(Written {
-        lease: Lease { epoch: Epoch(epoch), owner, held, unreadable: false },
+        lease: Lease { epoch: Epoch(epoch), owner, held, unreadable: false, alone },
         word: Word { epoch, until, lasts },
     })
 }

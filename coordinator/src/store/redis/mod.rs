@@ -10,7 +10,7 @@ mod arguments;
 mod batch;
 mod body;
 mod connection;
-mod door;
+mod discovery;
 mod extent;
 mod generation;
 pub mod held;
@@ -52,8 +52,8 @@ use super::{
 pub use alone::Lost;
 use batch::Prepared;
 use connection::Connection;
-use door::Door;
-pub use door::check_url;
+use discovery::Discovery;
+pub use discovery::check_url;
 use extent::Extent;
 pub use generation::Generation;
 use generation::{REPLACED, Reliance};
@@ -80,7 +80,7 @@ pub struct Redis {
     leases: Leases,
     /// For the leases alone, so that no long answer delays them.
     aside: Connection,
-    door: Door,
+    discovery: Discovery,
     durability: Durability,
     lease: Duration,
     held: Arc<Held>,
@@ -115,11 +115,11 @@ impl Redis {
     /// When Redis cannot be reached or is set up to lose writes, or another program or another number of shards has
     /// the database, or nobody has made a store of it in the time that that was waited for.
     pub async fn join(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
-        let door = Door::new(options)?;
-        let connection = Connection::open(&door, "reads").await?;
-        let aside = Connection::open(&door.answering_within(options.patience()), "leases").await?;
-        let info = server::check(&connection, &door, options.durability, wall).await?;
-        server::warn_if_alone(&info, &door);
+        let discovery = Discovery::new(options)?;
+        let connection = Connection::open(&discovery, "reads").await?;
+        let aside = Connection::open(&discovery.answering_within(options.patience()), "leases").await?;
+        let info = server::check(&connection, &discovery, options.durability, wall).await?;
+        server::warn_if_alone(&info, &discovery);
         if let Some(known) = &options.store {
             server::recognize(server::store_id(&connection).await?.as_deref(), known)?;
         }
@@ -133,7 +133,7 @@ impl Redis {
         let reliance = Arc::new(Reliance::new(info.generation(), store));
         let held = Arc::<Held>::default();
         let writer = Writer::start(Start {
-            door: door.clone(),
+            discovery: discovery.clone(),
             reliance: Arc::clone(&reliance),
             held: Arc::clone(&held),
             durability: options.durability,
@@ -145,7 +145,7 @@ impl Redis {
             reader: Reader::new(connection.clone()),
             upkeep: Upkeep::new(connection, Arc::clone(&reliance)),
             leases,
-            door,
+            discovery,
             durability: options.durability,
             lease: options.lease,
             held,
@@ -196,7 +196,7 @@ impl Redis {
     /// When it cannot be asked, does not have this store any more, or another process fills it.
     pub async fn is_the_same(&self) -> Result<bool, StoreError> {
         // A server whose place another has taken may answer as before. Where one is to be asked is asked anew, then.
-        let is_passed_over = self.door.fails_over() && self.aside.watch.is_refused();
+        let is_passed_over = self.discovery.fails_over() && self.aside.watch.is_refused();
         if self.reliance.end_doubt() || is_passed_over {
             self.aside.renew();
         }
@@ -259,13 +259,15 @@ impl Redis {
         // They may lead to what was the primary.
         self.aside.renew();
         self.reader.connection.renew();
-        let info = server::check(&self.aside, &self.door, self.durability, wall).await?;
+        let info = server::check(&self.aside, &self.discovery, self.durability, wall).await?;
         self.recognize().await?;
         let life = info.generation();
         self.positions.begin(&self.aside, &life, &self.reliance.store).await?;
+        // Two connections may lead to two servers while one takes the place of the other, which has lost nothing.
+        self.reader.connection.is_in(&life).await?;
         self.tell_losses(wall).await?;
         self.reliance.begin(life);
-        server::warn_if_alone(&info, &self.door);
+        server::warn_if_alone(&info, &self.discovery);
         metrics::counter!("skein_store_generations_total").increment(1);
         Ok(())
     }

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::connection::{Connection, at};
-use super::door::Door;
+use super::discovery::Discovery;
 use super::generation::Generation;
 use super::options::Durability;
 use super::recent;
@@ -80,13 +80,13 @@ impl Info {
 /// Refuses a server that would lose what it acknowledges, or forget what nobody told it to.
 pub(super) async fn check(
     connection: &Connection,
-    door: &Door,
+    discovery: &Discovery,
     durability: Durability,
     wall: Timestamp,
 ) -> Result<Info, StoreError> {
     let info = Info::ask(connection).await?;
     check_info(&info, durability).map_err(StoreError)?;
-    if info.is_of_a_cluster() && !door.follows_a_cluster() {
+    if info.is_of_a_cluster() && !discovery.follows_a_cluster() {
         return Err(StoreError(
             "this Redis is a node of a Redis Cluster, and another one may have its keys tomorrow; write \
              redis-cluster://host:port,host:port with a few of the nodes, who say where they are"
@@ -94,7 +94,7 @@ pub(super) async fn check(
         ));
     }
     check_flushing(&setting(connection, "appendfsync").await?, durability).map_err(StoreError)?;
-    if info.replicas() > 0 || durability == Durability::Replicated || door.fails_over() {
+    if info.replicas() > 0 || durability == Durability::Replicated || discovery.fails_over() {
         let replicas = setting(connection, "min-replicas-to-write").await?;
         let lag = setting(connection, "min-replicas-max-lag").await?;
         check_replicas(&replicas, &lag).map_err(StoreError)?;
@@ -104,8 +104,8 @@ pub(super) async fn check(
 }
 
 /// Warns, once a server is relied on, if nothing could take its place.
-pub(super) fn warn_if_alone(info: &Info, door: &Door) {
-    if info.replicas() == 0 && !door.fails_over() {
+pub(super) fn warn_if_alone(info: &Info, discovery: &Discovery) {
+    if info.replicas() == 0 && !discovery.fails_over() {
         warn!(
             "the store is one Redis without a replica: while it is away nothing works, and its disk is the only copy"
         );

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::batch::Prepared;
 use super::connection::{garbled, read, sentence};
-use super::door::Door;
+use super::discovery::Discovery;
 use super::generation::{Generation, REPLACED, Reliance};
 use super::held::Held;
 use super::options::Durability;
@@ -56,7 +56,7 @@ pub(super) struct Writer {
 /// What the task begins with.
 #[derive(Clone)]
 pub(super) struct Start {
-    pub(super) door: Door,
+    pub(super) discovery: Discovery,
     pub(super) reliance: Arc<Reliance>,
     pub(super) held: Arc<Held>,
     pub(super) durability: Durability,
@@ -69,7 +69,7 @@ pub(super) struct Start {
 impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::unbounded_channel();
-        let watch = start.door.watch("commits");
+        let watch = start.discovery.watch("commits");
         let task =
             Task { start, watch, commit: script(), link: None, last: None, tries: None, repeated: None };
         tokio::spawn(task.run(queue));

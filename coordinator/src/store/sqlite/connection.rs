@@ -36,7 +36,7 @@ pub enum Durability {
 
 /// Makes an empty file that this user alone can read, unless there is one: it will hold what agents and people
 /// told each other, wherever its folder is. SQLite gives the files beside it the same mode.
-pub(crate) fn make_private(path: &Path) -> std::io::Result<()> {
+fn make_private(path: &Path) -> std::io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(|_| ())
 }
 

@@ -11,17 +11,20 @@ mod blobs;
 mod body;
 mod checkpoint;
 pub(crate) mod connection;
+mod copied;
 mod fold;
 mod garbage;
 mod journal;
 mod migrate;
 pub(crate) mod number;
 mod reader;
+mod room;
 mod standstill;
 mod trim;
 mod writer;
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,8 +79,8 @@ impl Sqlite {
     /// Opens the file, or makes it, and takes a new epoch: whoever had it open before is fenced off.
     ///
     /// # Errors
-    /// When the file is damaged, of another program, of a newer schema or filled in part by an import, or the disk
-    /// refuses.
+    /// When the file is damaged, of another program, of a newer schema, filled in part by an import, or a copy beside
+    /// the log of another store, or the disk refuses.
     pub fn open(path: &Path, wall: Timestamp) -> Result<Self, StoreError> {
         Self::open_with(path, wall, Durability::Full)
     }
@@ -164,6 +167,7 @@ fn refuse_foreign(path: &Path) -> Result<(), String> {
     if !std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
         return Ok(());
     }
+    copied::refuse_beside_a_log(path)?;
     let connection = connection::readable(path, Durability::Full).map_err(|error| sentence(&error))?;
     migrate::schema(&connection).map(|_| ()).map_err(problem)
 }
@@ -177,8 +181,11 @@ fn problem(unusable: migrate::Unusable) -> String {
 
 /// SQLite flushes the directory for its log, but not for a new database file.
 fn flush_directory(path: &Path) -> std::io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(folder_of(path))?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A hybrid clock: above every epoch that this file has seen, and above those of a reign that a restored
@@ -363,33 +370,28 @@ impl Store for Sqlite {
     }
 }
 
-/// Copies on a connection of its own: a snapshot that holds up neither the writer nor the readers. The copy
-/// gets its name only when all of it is on the disk.
+/// Copies on a connection of its own: a snapshot that holds up neither the writer nor the readers. The copy gets its
+/// name only when all of it is on the disk; until then it has one that no other copy has, be it made beside this one or
+/// left in part by a process that died.
 fn copy(source: &Path, target: &Path) -> Result<(), String> {
+    let exists = || format!("{} exists already; name a new file for the backup", target.display());
+    let unusable = |error: std::io::Error| format!("{}: {error}; choose another path", target.display());
     if target.exists() {
-        return Err(format!("{} exists already; name a new file for the backup", target.display()));
+        return Err(exists());
     }
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let finish = || -> Result<(), String> {
-        let connection = connection::readable(source, Durability::Full).map_err(|error| sentence(&error))?;
-        connection::make_private(&partial).map_err(|error| format!("{}: {error}", partial.display()))?;
-        let into = partial.to_str().ok_or("the path of the backup is not valid UTF-8; choose another")?;
-        connection.execute("VACUUM INTO ?1", params![into]).map_err(|error| sentence(&error))?;
-        let rename = || -> std::io::Result<()> {
-            File::open(&partial)?.sync_all()?;
-            std::fs::rename(&partial, target)?;
-            flush_directory(target)
-        };
-        rename().map_err(|error| format!("{}: {error}", target.display()))
-    };
-    let finished = finish();
-    if finished.is_err() {
-        // What is left of it is of no use; if it cannot even be removed, the error above says why.
-        let _ = std::fs::remove_file(&partial);
-    }
-    finished
+    let connection = connection::readable(source, Durability::Full).map_err(|error| sentence(&error))?;
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    let partial = tempfile::Builder::new().prefix(&name).suffix(".partial").tempfile_in(folder_of(target));
+    let partial = partial.map_err(unusable)?;
+    let into = partial.path().to_str().ok_or("the path of the backup is not valid UTF-8; choose another")?;
+    connection.execute("VACUUM INTO ?1", params![into]).map_err(|error| sentence(&error))?;
+    partial.as_file().sync_all().map_err(unusable)?;
+    partial.persist_noclobber(target).map_err(|failed| match failed.error.kind() {
+        ErrorKind::AlreadyExists => exists(),
+        _ => unusable(failed.error),
+    })?;
+    flush_directory(target).map_err(unusable)
 }
 
 #[cfg(test)]

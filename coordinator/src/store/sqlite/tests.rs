@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use proptest::prelude::{ProptestConfig, proptest};
-use rusqlite::StatementStatus;
+use rusqlite::{StatementStatus, ffi};
 use serde_json::{Value, json};
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::{Kind, Name};
@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
+use crate::alarms::Kind as Alarm;
 use crate::store::conformance::{self, Backend, contents};
 use crate::store::memory::Memory;
 use crate::store::{EventRecord, Mark, StoredReply, TimerChange, TrimPlan};
@@ -31,6 +32,10 @@ impl File {
 
     fn path(&self) -> PathBuf {
         self.0.path().join("skein.db")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path().with_extension("db-wal")
     }
 }
 
@@ -96,6 +101,56 @@ async fn a_backup_opens_and_equals_the_store() {
     store.commit(store.fence, batch(50, "the original goes on").into()).await.unwrap();
 }
 
+/// As if a node had died over a copy, and while another one is made under the same name.
+#[tokio::test]
+async fn a_copy_minds_no_other_that_was_left_in_part_or_is_under_way() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    store.commit(store.fence, batch(0, "event").into()).await.unwrap();
+    let copies = file.0.path().join("copies");
+    std::fs::create_dir(&copies).unwrap();
+    let (copy, left) = (copies.join("copy.db"), copies.join("copy.db.partial"));
+    std::fs::copy(file.path(), &left).unwrap();
+    let (one, other) = tokio::join!(store.backup(&copy), store.backup(&copy));
+    let refused = match (one, other) {
+        (Ok(()), Err(refused)) | (Err(refused), Ok(())) => refused.to_string(),
+        both => panic!("one of them makes it: {both:?}"),
+    };
+    assert!(refused.contains("exists already"), "{refused}");
+    assert_eq!(contents(&Sqlite::open(&copy, START).unwrap()).await, contents(&store).await);
+    let names = std::fs::read_dir(&copies).unwrap().map(|entry| entry.unwrap().path());
+    let partial = names.filter(|path| path.extension().is_some_and(|extension| extension == "partial"));
+    assert_eq!(partial.collect::<Vec<_>>(), [left], "of the one that was refused nothing is left");
+}
+
+async fn versions_in(file: &File) -> Vec<(EntityKey, Version)> {
+    Sqlite::open(&file.path(), START).unwrap().versions().await.unwrap()
+}
+
+/// A process that was killed leaves its log, and so does one that still runs.
+#[tokio::test]
+async fn a_copy_in_place_of_a_store_that_was_killed_is_not_mixed_with_its_log() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    store.commit(store.fence, batch(0, "event").into()).await.unwrap();
+    let copy = file.0.path().join("copy.db");
+    store.backup(&copy).await.unwrap();
+    store.commit(store.fence, batch(1, "later").into()).await.unwrap();
+    let key = batch(0, "").key;
+
+    let (killed, restored) = (File::new(), File::new());
+    for (from, to) in [(&file.path(), &killed), (&copy, &restored)] {
+        std::fs::copy(from, to.path()).unwrap();
+        std::fs::copy(file.log(), to.log()).unwrap();
+    }
+    assert_eq!(versions_in(&killed).await, [(key.clone(), Version(2))], "its own log is read");
+    let refused = refusal(&restored.path());
+    assert!(refused.contains("skein.db-wal") && refused.contains("new data folder"), "{refused}");
+    assert_eq!(std::fs::read(restored.path()).unwrap(), std::fs::read(&copy).unwrap());
+    std::fs::remove_file(restored.log()).unwrap();
+    assert_eq!(versions_in(&restored).await, [(key, Version(1))]);
+}
+
 #[test]
 fn files_of_others_are_refused_and_left_alone() {
     let file = File::new();
@@ -153,7 +208,7 @@ async fn the_log_stays_short_under_load() {
     for version in 0..1500 {
         store.commit(store.fence, batch(version, &text).into()).await.unwrap();
     }
-    let log = std::fs::metadata(file.path().with_extension("db-wal")).unwrap().len();
+    let log = std::fs::metadata(file.log()).unwrap().len();
     assert!(log < 75_000_000, "{log} bytes");
 }
 
@@ -169,10 +224,26 @@ async fn a_full_disk_refuses_and_recovers() {
     connection.pragma_update(None, "max_page_count", pages + 8).unwrap();
     let fence = apply::stored_fence(&connection).unwrap();
     let writer = writer(connection, &file, fence);
+    let alarms = Alarms::default();
+    writer.serve(alarms.clone());
     let ask = |batch| write(&writer, fence, batch);
     let answer = ask(batch(1, &"x".repeat(1_000_000))).await;
     assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
+    let [alarm] = &alarms.all()[..] else { panic!("{:?}", alarms.all()) };
+    assert_eq!((alarm.kind, alarm.subject.as_str()), (Alarm::StoreFull, "commits"));
+    assert!(alarm.problem.contains("free some space"), "{}", alarm.problem);
     assert_eq!(ask(batch(1, "small")).await, Ok(Version(2)));
+    assert_eq!(alarms.all(), [], "a write was taken");
+}
+
+/// The page that makes a commit of the others is written last, and flushed after that.
+#[test]
+fn what_had_no_room_was_not_committed_and_whatever_else_failed_may_be() {
+    let outcome = |code| writer::not_committed(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+    assert!(matches!(outcome(ffi::SQLITE_FULL), CommitError::Failed(why) if why.contains("disk is full")));
+    for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_BUSY] {
+        assert!(matches!(outcome(code), CommitError::Unknown(_)), "{code}");
+    }
 }
 
 /// A write that fails half way, by way of a trigger, leaves nothing, and its neighbours stand.

@@ -18,6 +18,7 @@ use super::fold;
 use super::journal::{Part, Table, Waiting};
 use super::migrate;
 use super::number::signed;
+use super::room::{self, Room};
 use super::standstill::{Serving, Standstill};
 use super::trim::{self, Passed, Step};
 use crate::alarms::Alarms;
@@ -92,6 +93,7 @@ impl Writer {
             table: Table::default(),
             passed: Passed::default(),
             standstill: Standstill::none(Arc::clone(&serving)),
+            room: Room::enough(Arc::clone(&serving)),
         };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || pen.run(queue))?;
         Ok(Self { requests: Some(requests), thread: Some(thread), waiting, serving })
@@ -181,6 +183,7 @@ struct Pen {
     /// How far trims have come.
     passed: Passed,
     standstill: Standstill,
+    room: Room,
 }
 
 impl Pen {
@@ -260,7 +263,7 @@ impl Pen {
             false => Err(CommitError::Fenced(stored.epoch)),
         };
         let step = step.inspect_err(|_| roll_back(&self.connection))?;
-        commit(&self.connection).map_err(|error| unknown(&error))?;
+        commit(&self.connection).map_err(|error| not_committed(&error))?;
         self.passed = passed;
         Ok(Done::Trimmed(step))
     }
@@ -285,7 +288,7 @@ impl Pen {
         fold::whole(&self.connection, &all).map_err(|error| self.not_folded(error))?;
         commit(&self.connection).map_err(|error| {
             self.standstill.goes_on(&error);
-            unknown(&error)
+            not_committed(&error)
         })?;
         self.nothing_waits();
         Ok(())
@@ -348,6 +351,7 @@ impl Pen {
                 Err(Stop::Answer(answer)) => Err(answer),
                 Err(Stop::Sqlite(error)) => {
                     roll_back(&self.connection);
+                    self.room.refused(&error);
                     return Err(failed(error));
                 }
             });
@@ -368,14 +372,22 @@ impl Pen {
                     self.standstill.ends();
                 }
                 self.unfolded.truncate(left);
+                if outcomes.iter().any(Result::is_ok) {
+                    self.room.taken();
+                }
             }
             Err(error) => {
                 if left < self.unfolded.len() {
                     self.standstill.goes_on(&error);
+                } else {
+                    self.room.refused(&error);
                 }
-                let unknown = unknown(&error);
+                let problem = not_committed(&error);
+                if matches!(problem, CommitError::Failed(_)) {
+                    return Err(problem);
+                }
                 for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
-                    *outcome = Err(unknown.clone());
+                    *outcome = Err(problem.clone());
                 }
             }
         }
@@ -453,15 +465,18 @@ fn begin(connection: &Connection) -> rusqlite::Result<Fence> {
     apply::stored_fence(connection).inspect_err(|_| roll_back(connection))
 }
 
-/// A failed commit may all the same have reached the disk: only a restart would tell.
 fn commit(connection: &Connection) -> rusqlite::Result<()> {
     metrics::counter!("skein_store_flushes_total").increment(1);
     connection.execute_batch("COMMIT").inspect_err(|_| roll_back(connection))
 }
 
-/// A commit that failed may have reached the disk all the same.
-fn unknown(error: &rusqlite::Error) -> CommitError {
-    CommitError::Unknown(sentence(error))
+/// A commit that failed may have reached the disk all the same: only a restart would tell. Not where there was no room
+/// for it, for what makes a commit of the pages before it is written last.
+pub(super) fn not_committed(error: &rusqlite::Error) -> CommitError {
+    match room::is_missing(error) {
+        true => CommitError::Failed(sentence(error)),
+        false => CommitError::Unknown(sentence(error)),
+    }
 }
 
 fn roll_back(connection: &Connection) {

@@ -9,8 +9,9 @@ use bollard::exec::{CreateExecOptions, StartExecResults};
 use futures::StreamExt;
 use tokio::io::AsyncWriteExt;
 
+use super::failed;
 use super::program::Program;
-use super::{failed, is_missing};
+use super::watch::has_ended;
 use crate::container::exec::{ERRORS, Scope};
 use crate::container::{Exec, Executed, Exit, Failure, Handle, freeze, tree};
 use crate::transport::{END, SUBCOMMAND};
@@ -71,14 +72,8 @@ impl Inside {
             Err(_) => "the container did not do it in time".to_owned(),
         };
         // With a container all of it has ended.
-        if self.has_ended().await { Ok(()) } else { Err(io::Error::other(problem)) }
-    }
-
-    async fn has_ended(&self) -> bool {
-        match self.docker.inspect_container(&self.container, None).await {
-            Ok(found) => !found.state.and_then(|state| state.running).unwrap_or(false),
-            Err(error) => is_missing(&error),
-        }
+        let has_ended = has_ended(&self.docker, &self.container).await;
+        if has_ended { Ok(()) } else { Err(io::Error::other(problem)) }
     }
 
     async fn finish(&self, run: Run<'_>) -> Result<Executed, Failure> {

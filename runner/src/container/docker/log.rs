@@ -2,22 +2,32 @@
 //!
 //! The daemon keeps the last of it in files of bounded size, and the runner copies from there at a bounded rate: an
 //! agent that prints without end costs neither disk nor a processor of the runner, only its own older lines.
+//!
+//! How far it was copied stands in a file beside the log. The runner and the daemon may begin anew at any time, and the
+//! log may have been emptied since: what a client says of its costs is counted from it, each line once.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::Docker;
+use bollard::container::LogOutput;
+use bollard::errors::Error;
 use bollard::query_parameters::LogsOptionsBuilder;
+use bytes::Bytes;
 use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+use skein_shared::time::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Id;
 use crate::container::{Exit, Failure};
 
+/// The extension of the file that stands beside a log.
+pub const COPIED: &str = "copied";
 /// Most bytes copied in one [`SPELL`]; each line counts for some more, for it costs time however short it is.
 const BUDGET: usize = 1024 * 1024;
 const SPELL: Duration = Duration::from_millis(125);
@@ -27,37 +37,129 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Lines that are written together.
 const TOGETHER: usize = 1024;
 
-/// Opens the log, and says how long it is. What an earlier process of the runner has copied comes again, so what lies
-/// behind `from` is dropped.
-///
-/// # Errors
-/// When the file cannot be opened.
-pub(super) fn open(path: &Path, from: Option<u64>) -> Result<(File, u64), Failure> {
-    let open = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
-    let problem = |error| Failure(format!("cannot open the log {}: {error}", path.display()));
-    let file = open.map_err(problem)?;
-    let length = file.metadata().map_err(problem)?.len();
-    let kept = from.map_or(length, |from| from.min(length));
-    file.set_len(kept).map_err(problem)?;
-    Ok((file, kept))
+/// How far the output of a container was copied.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    container: String,
+    /// The latest second of which something was copied, since 1970. The daemon tells again what was printed from a
+    /// second on.
+    second: u64,
+    /// How many pieces of output of that second were copied.
+    pieces: u64,
+    /// How long the log is with them. What lies behind was copied when the runner ended, and comes again.
+    length: u64,
 }
 
-/// Copies to the end of the container. A daemon that is started again lets go of those who listen to it: then it is all
-/// copied anew.
+/// A log into which the output of a container is copied.
+pub(super) struct Copied {
+    log: File,
+    beside: File,
+    place: Place,
+    /// Pieces that come again, and are in the log already.
+    known: u64,
+}
+
+/// Opens the log of an instance, and says how long it is.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(super) fn length(path: &Path) -> Result<u64, Failure> {
+    let problem = |error| Failure(format!("cannot open the log {}: {error}", path.display()));
+    let log = options().append(true).open(path).map_err(problem)?;
+    log.metadata().map(|about| about.len()).map_err(problem)
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).mode(0o600);
+    options
+}
+
+impl Copied {
+    /// Goes on where the last one has ended. If nobody knows where that is, all of the container's output comes anew.
+    ///
+    /// # Errors
+    /// When the files cannot be opened.
+    pub(super) fn open(path: &Path, container: &Id) -> Result<Self, Failure> {
+        let problem = |error| Failure(format!("cannot open the log {}: {error}", path.display()));
+        let log = options().append(true).open(path).map_err(problem)?;
+        let beside = path.with_extension(COPIED);
+        let mut beside = options().read(true).write(true).truncate(false).open(beside).map_err(problem)?;
+        let mut text = String::new();
+        // What cannot be read is of no use.
+        let place = beside.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
+        let mut place = place.filter(|place: &Place| place.container == container.id).unwrap_or_else(|| {
+            Place { container: container.id.clone(), second: 0, pieces: 0, length: container.log }
+        });
+        let length = log.metadata().map_err(problem)?.len();
+        // A shorter one was emptied since.
+        place.length = place.length.min(length);
+        if place.length < length {
+            log.set_len(place.length).map_err(problem)?;
+        }
+        Ok(Self { log, beside, known: place.pieces, place })
+    }
+
+    /// Takes in what the daemon has told. Gives what that has cost.
+    pub(super) fn take(&mut self, pieces: &[Bytes]) -> io::Result<usize> {
+        let (mut bytes, mut spent) = (Vec::new(), 0);
+        for piece in pieces {
+            let (second, text) = dated(piece).unwrap_or((self.place.second, &piece[..]));
+            spent += text.len() + LINE;
+            if second > self.place.second {
+                (self.place.second, self.place.pieces, self.known) = (second, 0, 0);
+            }
+            if second == self.place.second && self.known > 0 {
+                self.known -= 1;
+                continue;
+            }
+            if second == self.place.second {
+                self.place.pieces += 1;
+            }
+            bytes.extend_from_slice(text);
+        }
+        self.write(&bytes)?;
+        Ok(spent)
+    }
+
+    /// Both files are written one after the other, and a runner may end in between.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.log.write_all(bytes)?;
+        // Looked at each time, for it may have been emptied.
+        self.place.length = self.log.metadata()?.len();
+        // In its place, which it fills always: for that a full disk has room.
+        let place = format!("{:<256}", serde_json::to_string(&self.place)?);
+        self.beside.write_all_at(place.as_bytes(), 0)
+    }
+}
+
+/// When a piece of output was printed, in seconds, and what it is without that.
+fn dated(piece: &[u8]) -> Option<(u64, &[u8])> {
+    let end = piece.iter().position(|byte| *byte == b' ')?;
+    let printed = Timestamp::parse_iso(std::str::from_utf8(&piece[..end]).ok()?)?;
+    Some((printed.millis() / 1000, &piece[end + 1..]))
+}
+
+/// Copies to the end of the container. A daemon that is started again lets go of those who listen to it, and a disk may
+/// be full for a while: then it goes on where it was.
 pub(super) async fn copy(
     docker: Docker,
     container: Id,
     path: PathBuf,
-    mut file: File,
+    mut copied: Copied,
     mut ending: watch::Receiver<Option<Exit>>,
 ) {
+    let mut has_ended = false;
     loop {
-        follow(&docker, &container.id, file).await;
-        if tokio::time::timeout(AGAIN, ending.wait_for(Option::is_some)).await.is_ok() {
+        let is_whole = follow(&docker, copied).await;
+        let had_ended = has_ended;
+        has_ended = tokio::time::timeout(AGAIN, ending.wait_for(Option::is_some)).await.is_ok();
+        // Of what could not be told to its end, the rest is asked for once more.
+        if had_ended || has_ended && is_whole {
             return;
         }
-        match open(&path, Some(container.log)) {
-            Ok((again, _)) => file = again,
+        match Copied::open(&path, &container) {
+            Ok(again) => copied = again,
             Err(problem) => {
                 return tracing::error!(container = container.id, %problem, "no more output is kept");
             }
@@ -65,25 +167,40 @@ pub(super) async fn copy(
     }
 }
 
-async fn follow(docker: &Docker, container: &str, mut file: File) {
-    let options = LogsOptionsBuilder::new().follow(true).stdout(true).stderr(true).build();
-    let mut lines = docker.logs(container, Some(options)).ready_chunks(TOGETHER);
+/// Whether the daemon has told all that it will, and that is written.
+async fn follow(docker: &Docker, mut copied: Copied) -> bool {
+    let container = copied.place.container.clone();
+    let since = i32::try_from(copied.place.second).unwrap_or(i32::MAX);
+    let options = LogsOptionsBuilder::new().follow(true).stdout(true).stderr(true);
+    let options = options.timestamps(true).since(since).build();
+    let mut told = docker.logs(&container, Some(options)).ready_chunks(TOGETHER);
     let (mut began, mut spent) = (Instant::now(), 0);
-    while let Some(chunk) = lines.next().await {
-        let mut bytes = Vec::new();
-        for line in chunk.iter().flatten() {
-            bytes.extend_from_slice(line.as_ref());
-            spent += line.as_ref().len() + LINE;
-        }
-        let written = tokio::task::spawn_blocking(move || file.write_all(&bytes).map(|()| file)).await;
-        let Ok(Ok(same)) = written else {
+    while let Some(chunk) = told.next().await {
+        let count = chunk.len();
+        let pieces: Vec<Bytes> = chunk.into_iter().map_while(whole).collect();
+        let is_whole = pieces.len() == count;
+        let written = tokio::task::spawn_blocking(move || copied.take(&pieces).map(|cost| (copied, cost)));
+        let Ok(Ok((same, cost))) = written.await else {
             tracing::error!(container, "the log could not be written; check that the disk is not full");
-            return;
+            return false;
         };
-        file = same;
+        copied = same;
+        if !is_whole {
+            return false;
+        }
+        spent += cost;
         if spent >= BUDGET {
             tokio::time::sleep_until(began + SPELL).await;
             (began, spent) = (Instant::now(), 0);
         }
+    }
+    true
+}
+
+/// What the daemon tells. One that is cut short has an error to tell, or a part of a piece, which is of no stream.
+fn whole(told: Result<LogOutput, Error>) -> Option<Bytes> {
+    match told {
+        Ok(LogOutput::StdOut { message } | LogOutput::StdErr { message }) => Some(message),
+        Ok(_) | Err(_) => None,
     }
 }

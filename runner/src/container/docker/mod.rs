@@ -21,7 +21,6 @@ mod watch;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,6 +42,8 @@ use tokio::sync::{Mutex as Turn, watch as channel};
 use tokio::task::{JoinHandle, JoinSet};
 
 pub use create::{CREDENTIALS, HOME, INPUT, WRITABLE};
+pub use log::COPIED;
+use log::Copied;
 use program::Program;
 pub use settings::{Container, Keys, Network};
 
@@ -191,16 +192,17 @@ impl DockerEngine {
     }
 
     /// Follows a container to its end, with its output.
-    fn follow(&self, handle: &Handle, container: &Id, log: &Path, file: File, frozen: bool) {
+    fn follow(&self, handle: &Handle, container: &Id, log: &Path, copied: Copied, frozen: bool) {
         let (ended, ending) = channel::channel(None);
-        let (copied, logged) = channel::channel(false);
+        let (all, logged) = channel::channel(false);
         let (docker, id) = (self.docker.clone(), container.id.clone());
         let mut following = JoinSet::new();
         following.spawn(async move { _ = ended.send_replace(Some(watch::ending(&docker, &id).await)) });
-        let copying = log::copy(self.docker.clone(), container.clone(), log.to_owned(), file, ending.clone());
+        let copying =
+            log::copy(self.docker.clone(), container.clone(), log.to_owned(), copied, ending.clone());
         following.spawn(async move {
             copying.await;
-            copied.send_replace(true);
+            all.send_replace(true);
         });
         let (container, frozen) = (container.id.clone(), Turn::new(frozen));
         let instance =
@@ -216,7 +218,11 @@ impl DockerEngine {
         let instance =
             self.known(handle).ok_or_else(|| Failure(format!("{} is not followed", handle.instance)))?;
         let mut wanted = instance.frozen.lock().await;
-        set_frozen(&self.docker, &instance, frozen).await?;
+        let done = set_frozen(&self.docker, &instance, frozen).await;
+        // Nothing runs of one that has ended, whatever is wanted of it.
+        if done.is_err() && !watch::has_ended(&self.docker, &instance.container).await {
+            return done;
+        }
         *wanted = frozen;
         Ok(())
     }
@@ -298,12 +304,13 @@ impl Engine for DockerEngine {
         let container = spec.container.as_ref().ok_or_else(|| Failure("no image was given".into()))?;
         readable(&spec.definition)?;
         let path = image::ensure(&self.docker, container).await?;
-        let (file, log) = log::open(&spec.log, None)?;
+        let log = log::length(&spec.log)?;
         let id = self.create(spec, container, &path, log).await?;
         let container = Id { id: id.clone(), log };
-        match self.handle(&spec.instance, container.clone()).await {
-            Ok(handle) => {
-                self.follow(&handle, &container, &spec.log, file, false);
+        let handle = self.handle(&spec.instance, container.clone()).await;
+        match handle.and_then(|handle| Ok((handle, Copied::open(&spec.log, &container)?))) {
+            Ok((handle, copied)) => {
+                self.follow(&handle, &container, &spec.log, copied, false);
                 Ok(handle)
             }
             Err(problem) => {
@@ -327,12 +334,12 @@ impl Engine for DockerEngine {
         let paused = match self.docker.inspect_container(&container.id, None).await {
             Ok(found) => found.state.and_then(|state| state.paused).unwrap_or(false),
             Err(error) if is_missing(&error) => return false,
-            // A daemon that does not answer says nothing of the container.
-            Err(_) => false,
+            // A daemon that does not answer says nothing of the container. It may not go on by itself.
+            Err(_) => true,
         };
-        let Ok((file, _)) = log::open(path, Some(container.log)) else { return false };
+        let Ok(copied) = Copied::open(path, container) else { return false };
         let frozen = paused || handle.cgroup.as_deref().is_some_and(freezer::is_frozen);
-        self.follow(handle, container, path, file, frozen);
+        self.follow(handle, container, path, copied, frozen);
         true
     }
 

@@ -29,13 +29,25 @@ struct Daemon {
     ran: Mutex<Vec<Value>>,
     /// How each of these has ended, at once.
     codes: Vec<i32>,
+    /// What the container has printed, and how many milliseconds after the first moment of 2026.
+    printed: Mutex<Vec<(u64, &'static str)>>,
+    /// Bytes at the end of what it tells of that next, which it does not come to.
+    untold: Mutex<usize>,
+    /// Whether the container has ended.
+    ended: bool,
+    /// Whether it fails at whatever it is asked.
+    fails: bool,
 }
+
+/// The first moment of 2026, in seconds.
+const BEGIN: u64 = 1_767_225_600;
 
 impl Daemon {
     async fn answer(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let told = request.body_mut().collect().await.unwrap().to_bytes();
         let (status, body) = match (&method, path.as_str()) {
+            _ if self.fails => (StatusCode::INTERNAL_SERVER_ERROR, json!({"message": "it is not well"})),
             (&Method::POST, path) if path.ends_with("/containers/create") => {
                 self.asked.notify_one();
                 self.go.notified().await;
@@ -63,7 +75,13 @@ impl Daemon {
                 (StatusCode::OK, json!({"ExitCode": self.codes[number]}))
             }
             (_, path) if path.ends_with("/containers/c1/json") => {
-                (StatusCode::OK, json!({"State": {"Running": true}}))
+                (StatusCode::OK, json!({"State": {"Running": !self.ended, "ExitCode": 0}}))
+            }
+            (_, path) if path.ends_with("/containers/c1/wait") && self.ended => {
+                (StatusCode::OK, json!({"StatusCode": 0}))
+            }
+            (_, path) if path.ends_with("/containers/c1/logs") => {
+                return Response::new(Full::new(self.output(request.uri().query().unwrap())));
             }
             _ => (StatusCode::NOT_FOUND, json!({"message": "there is no such thing"})),
         };
@@ -71,6 +89,24 @@ impl Daemon {
         let mut answer = Response::new(Full::new(Bytes::from(body)));
         *answer.status_mut() = status;
         answer
+    }
+
+    /// What was printed from a second on, with the time of it. Each piece is preceded by its stream and its length.
+    fn output(&self, query: &str) -> Bytes {
+        let since = query.split('&').find_map(|pair| pair.strip_prefix("since=")).unwrap();
+        let since = since.parse::<u64>().unwrap().saturating_sub(BEGIN) * 1000;
+        assert!(query.contains("timestamps=true"), "{query}");
+        let mut output: Vec<u8> = Vec::new();
+        for (millis, text) in lock(&self.printed).iter().filter(|(millis, _)| *millis >= since) {
+            let (second, part) = (millis / 1000, millis % 1000);
+            let piece = format!("2026-01-01T00:00:{second:02}.{part:03}000000Z {text}");
+            output.extend([1, 0, 0, 0]);
+            output.extend(u32::try_from(piece.len()).unwrap().to_be_bytes());
+            output.extend(piece.into_bytes());
+        }
+        let untold = std::mem::take(&mut *lock(&self.untold));
+        output.truncate(output.len() - untold);
+        output.into()
     }
 
     /// What is asked of it is done to the end, whoever has gone meanwhile.
@@ -201,4 +237,82 @@ async fn what_a_tool_has_left_and_cannot_be_ended_is_told() {
     let executed = engine.exec(&handle, &exec).await.unwrap();
     assert_eq!(executed.exit.code, Some(124));
     assert!(executed.left.is_some_and(|why| why.contains("Some(1)")));
+}
+
+/// Takes the container over with another process of the runner, and returns when all that it has printed is copied.
+async fn copied(daemon: &Arc<Daemon>, log: &Path) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (engine, (handle, _)) = (engine(daemon, folder.path()), tool());
+    assert!(engine.adopt(&handle, log).await);
+    let mut logged = engine.known(&handle).unwrap().logged.clone();
+    logged.wait_for(|logged| *logged).await.unwrap();
+    std::fs::read_to_string(log).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_container_has_printed_is_copied_once_however_often_its_runner_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("worker-1.log");
+    let daemon = Arc::new(Daemon { ended: true, ..Daemon::default() });
+    let print = |printed: &[(u64, &'static str)]| lock(&daemon.printed).extend_from_slice(printed);
+    print(&[(900, "one\n"), (2100, "two\n"), (2000, "of another stream, and late\n"), (2100, "three\n")]);
+    let first = "one\ntwo\nof another stream, and late\nthree\n";
+    assert_eq!(copied(&daemon, &log).await, first);
+    assert_eq!(copied(&daemon, &log).await, first);
+
+    // It has grown too long meanwhile, and what it has said was counted.
+    std::fs::write(&log, "").unwrap();
+    assert_eq!(copied(&daemon, &log).await, "");
+    print(&[(2100, "four\n"), (2999, "five\n"), (3000, "six\n")]);
+    assert_eq!(copied(&daemon, &log).await, "four\nfive\nsix\n");
+
+    // The runner has ended before it could write down what it had copied.
+    std::fs::write(&log, "four\nfive\nsix\nsev").unwrap();
+    print(&[(3000, "seven\n")]);
+    assert_eq!(copied(&daemon, &log).await, "four\nfive\nsix\nseven\n");
+}
+
+#[tokio::test]
+async fn another_container_of_an_instance_prints_behind_the_last_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("worker-1.log");
+    let daemon = Arc::new(Daemon { ended: true, ..Daemon::default() });
+    lock(&daemon.printed).push((900, "one\n"));
+    copied(&daemon, &log).await;
+    let begin = log::length(&log).unwrap();
+    let mut next = Copied::open(&log, &Id { id: "c2".to_owned(), log: begin }).unwrap();
+    next.take(&[Bytes::from_static(b"2026-01-01T00:00:00.500000000Z two\n")]).unwrap();
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\ntwo\n");
+}
+
+#[tokio::test]
+async fn what_the_daemon_did_not_come_to_tell_is_asked_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Arc::new(Daemon { ended: true, untold: Mutex::new(3), ..Daemon::default() });
+    lock(&daemon.printed).extend_from_slice(&[(900, "one\n"), (950, "last words\n")]);
+    assert_eq!(copied(&daemon, &folder.path().join("worker-1.log")).await, "one\nlast words\n");
+    assert_eq!(*lock(&daemon.untold), 0, "all of it was told at once");
+}
+
+#[tokio::test]
+async fn a_container_of_which_the_daemon_says_nothing_is_to_stand_still() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Arc::new(Daemon { fails: true, ..Daemon::default() });
+    let (engine, (handle, _)) = (engine(&daemon, folder.path()), tool());
+    assert!(engine.adopt(&handle, &folder.path().join("worker-1.log")).await);
+    assert!(*engine.known(&handle).unwrap().frozen.lock().await, "it would be let go on if it is paused");
+}
+
+#[tokio::test]
+async fn a_container_that_has_ended_meanwhile_stands_still() {
+    let folder = tempfile::tempdir().unwrap();
+    for ended in [false, true] {
+        // This daemon can pause none.
+        let daemon = Arc::new(Daemon { ended, ..Daemon::default() });
+        let folder = tempfile::tempdir_in(&folder).unwrap();
+        let (engine, (handle, _)) = (engine(&daemon, folder.path()), tool());
+        assert!(engine.adopt(&handle, &folder.path().join("worker-1.log")).await);
+        assert_eq!(engine.freeze(&handle).await.is_ok(), ended);
+        assert_eq!(engine.thaw(&handle).await.is_ok(), ended);
+    }
 }

@@ -44,6 +44,14 @@ pub(super) async fn ending(docker: &Docker, container: &str) -> Exit {
     }
 }
 
+/// Whether nothing of a container runs any more. False if the daemon does not say.
+pub(super) async fn has_ended(docker: &Docker, container: &str) -> bool {
+    match docker.inspect_container(container, None).await {
+        Ok(found) => !found.state.and_then(|state| state.running).unwrap_or(false),
+        Err(error) => is_missing(&error),
+    }
+}
+
 /// Gives the daemon time to learn why a container was killed.
 async fn with_cause(docker: &Docker, container: &str, mut ended: Exit) -> Exit {
     for _ in 0..LOOKS {

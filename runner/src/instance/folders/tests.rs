@@ -87,15 +87,19 @@ fn logs_are_bounded_and_those_of_live_instances_stay() {
     for instance in ["asleep", "gone"] {
         let log = fs::File::create(folders.log(instance)).unwrap();
         log.set_modified(old).unwrap();
-        fs::write(folders.log(instance).with_extension("said"), "").unwrap();
+        for beside in ["said", COPIED] {
+            fs::write(folders.log(instance).with_extension(beside), "").unwrap();
+        }
     }
     let endless = folders.log("worker-0");
     fs::File::options().write(true).open(&endless).unwrap().set_len(5 * LOG).unwrap();
     tend_logs(&root.path().join("data/logs"), &BTreeSet::from([folders.log("asleep")]), |_| Harness::Command)
         .unwrap();
-    let said = |instance: &str| folders.log(instance).with_extension("said");
-    assert!(folders.log("asleep").exists() && said("asleep").exists(), "it wakes some day");
-    assert!(!folders.log("gone").exists() && !said("gone").exists());
+    for beside in ["log", "said", COPIED] {
+        let is_there = |instance: &str| folders.log(instance).with_extension(beside).exists();
+        assert!(is_there("asleep"), "it wakes some day");
+        assert!(!is_there("gone"), "its {beside} has stayed");
+    }
     assert_eq!(fs::metadata(&endless).unwrap().len(), 0);
     let older = fs::metadata(endless.with_extension("log.1")).unwrap();
     assert_eq!((older.len(), older.mode() & 0o777), (LOG, 0o600));

@@ -282,6 +282,14 @@ impl Ledger {
         .await
     }
 
+    /// The newest report that nobody has acknowledged; zero if there is none.
+    pub async fn newest_report(&self) -> Result<u64, Error> {
+        let newest = self.with(|connection| {
+            connection.query_row("SELECT max(sequence) FROM report", [], |row| row.get::<_, Option<i64>>(0))
+        });
+        Ok(newest.await?.unwrap_or_default().unsigned_abs())
+    }
+
     pub async fn acknowledge(&self, sequence: u64) -> Result<(), Error> {
         let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
         self.with(move |connection| connection.execute("DELETE FROM report WHERE sequence = ?1", [sequence]))
@@ -356,7 +364,9 @@ mod tests {
         ledger.acknowledge(1).await.unwrap();
         let left = ledger.reports(0, 10).await.unwrap();
         assert_eq!((left.len(), left[0].0, &left[0].1.what), (1, 2, &What::Frozen));
+        assert_eq!(ledger.newest_report().await.unwrap(), 2);
         ledger.acknowledge(2).await.unwrap();
+        assert_eq!(ledger.newest_report().await.unwrap(), 0);
         ledger.save(row("worker-2"), Some(What::Thawed)).await.unwrap();
         assert_eq!(ledger.reports(0, 10).await.unwrap()[0].0, 3, "a sequence number is never used again");
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

@@ -135,28 +135,46 @@ impl Draft<'_> {
         Ok(Reply::Done)
     }
 
-    /// A queued call that a hand-made instance can serve, now that it waits. An agent that starts runs
-    /// serves its queue by itself.
+    /// A queued call that a hand-made instance can serve, now that it waits.
     pub(super) fn serve_queued_call(&mut self, waiter: &InstanceId) {
-        if self.agent.takes_work() || !self.instance(waiter).is_ok_and(|waiter| waiter.external) {
-            return;
+        let Some((wait, outcome)) = self.take_queued_call(waiter) else { return };
+        // Nobody has got ready for the wait yet, so nobody is told that it is over.
+        self.push(Event::WaitEnded { wait, outcome });
+        let at = self.now();
+        self.push(Event::Resumed { instance: waiter.clone(), token: None, at });
+    }
+
+    /// The same for those who waited before the agent came to start nothing more, the longest-waiting first.
+    pub(super) fn serve_queued_calls(&mut self) {
+        let open = self.agent.waits.values().filter(|wait| wait.is_open());
+        let mut waiters: Vec<_> =
+            open.map(|wait| (wait.registered, wait.id, wait.instance.clone())).collect();
+        waiters.sort();
+        for (_, _, waiter) in waiters {
+            if let Some((wait, outcome)) = self.take_queued_call(&waiter) {
+                self.finish_wait(wait, outcome);
+            }
         }
-        let mut items: Vec<_> = self.agent.queue.values().filter(|item| item.class == Class::Call).collect();
+    }
+
+    /// Gives a hand-made instance the oldest queued call that it waits for, and says which wait that ends. An agent
+    /// that starts runs serves its queue by itself, and what a runner was told to start serves its own call.
+    fn take_queued_call(&mut self, waiter: &InstanceId) -> Option<(Uuid, Outcome)> {
+        if self.agent.takes_work() || !self.instance(waiter).is_ok_and(|waiter| waiter.external) {
+            return None;
+        }
+        let mut items: Vec<_> = self.agent.queued().filter(|item| item.class == Class::Call).collect();
         items.sort_by_key(|item| item.number);
-        let found = items.into_iter().find_map(|item| {
+        let (queued_run, call, wait, event) = items.into_iter().find_map(|item| {
             let queued_run = self.agent.instances.get(&item.instance)?;
             let call = self.call(queued_run.call?)?;
             let event = Envelope::agent_trigger(call.caller.as_str(), context_of(item.input.get()));
             let wait = self.wait_of(waiter)?;
             wait.takes(&event).then_some((item.instance.clone(), call.id, wait.id, event))
-        });
-        let Some((queued_run, call, wait, event)) = found else { return };
+        })?;
         self.push(Event::CallRuns { call, instance: waiter.clone() });
         self.end(&queued_run, killed("a waiting instance took the call"));
-        // Nobody has got ready for the wait yet, so nobody is told that it is over.
-        self.push(Event::WaitEnded { wait, outcome: Outcome::Triggered { payload: event, receipt: None } });
-        let at = self.now();
-        self.push(Event::Resumed { instance: waiter.clone(), token: None, at });
+        Some((wait, Outcome::Triggered { payload: event, receipt: None }))
     }
 
     /// Ends a call that is not over.

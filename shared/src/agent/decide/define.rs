@@ -24,6 +24,7 @@ impl Draft<'_> {
         self.push(Event::Defined(new));
         if (was_enabled && !self.agent.is_enabled()) || (took_work && !self.agent.takes_work()) {
             self.stop_work(DISABLED, AGENT_DISABLED);
+            self.serve_queued_calls();
         }
         if let Some(old) = old {
             let same_bids = old.group == *group
@@ -44,9 +45,7 @@ impl Draft<'_> {
         last.definition.enabled = false;
         self.push(Event::Defined(last));
         self.stop_work(REMOVED, AGENT_REMOVED);
-        for id in self.runs(|run| run.state != State::Queued) {
-            self.stop(&id, killed(REMOVED));
-        }
+        self.stop_each(self.runs(|run| !matches!(run.state, State::Queued | State::Stopping)), REMOVED);
         self.push(Event::Undefined);
         Reply::Done
     }

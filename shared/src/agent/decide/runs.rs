@@ -95,6 +95,7 @@ impl Draft<'_> {
             self.send(effects::free_slot(&instance, false));
             self.push(Event::Requeued { instance: instance.id, token: Some(token) });
         }
+        self.serve_queued_calls();
         self.bid_next();
         Reply::Done
     }

@@ -62,8 +62,13 @@ impl Draft<'_> {
         }
         self.drop_leftover(reason, dead, &mut Slice::default());
         self.unbid_queued();
+        self.stop_each(self.runs(|run| run.state.is_waiting()), reason);
+    }
+
+    /// Ends as many of these runs as one decision may write, and has each of the others ended by one of its own.
+    pub(super) fn stop_each(&mut self, runs: Vec<InstanceId>, reason: &str) {
         let mut slice = Slice::default();
-        for instance in self.runs(|run| run.state.is_waiting()) {
+        for instance in runs {
             match self.has_room(&mut slice, &instance) {
                 Some(()) => self.stop(&instance, killed(reason)),
                 None => self.go_on_later(&Command::Kill { instance, reason: reason.to_owned() }),

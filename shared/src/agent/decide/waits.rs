@@ -89,7 +89,8 @@ impl Draft<'_> {
     }
 
     /// Tells locks and leases how long a wait goes on at most, or that it is over: then they have their own time again,
-    /// which whoever waited can renew itself.
+    /// which whoever waited can renew itself. The deadline ends them also for a hand-made instance that has died in its
+    /// wait: nobody watches it, so nothing else would.
     fn extend(&mut self, wait: &WaitRecord, until: Timestamp, over: bool) {
         let told = [self.agent.extend_locks(wait, until, over), self.agent.extend_leases(wait, until, over)];
         self.send(told);

@@ -99,8 +99,8 @@ fn a_lock_of_a_frozen_run_lasts_however_late_its_slot_comes() {
     }
 }
 
-#[test]
-fn a_lock_that_outlasts_a_wait_is_free_by_its_own_time_after_it() {
+/// A hand-made instance that has a lock and begins a wait of 14 days.
+fn long_waiter() -> (World, Bench<Lockspace>) {
     let mut world = World::undefined();
     let hand = InstanceId("token-1".to_owned());
     world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
@@ -115,6 +115,25 @@ fn a_lock_that_outlasts_a_wait_is_free_by_its_own_time_after_it() {
         look_back: false,
         asked: id(1),
     });
+    (world, locks)
+}
+
+#[test]
+fn a_lock_of_who_is_never_heard_of_again_ends_by_the_time_of_its_wait() {
+    let (mut world, mut locks) = long_waiter();
+    pass(&mut world, &mut locks, 0);
+    pass(&mut world, &mut locks, 14 * 86_400 - 1);
+    assert!(!is_free(&mut locks), "it may still wait");
+    pass(&mut world, &mut locks, 1);
+    locks.advance(std::time::Duration::from_secs(1799));
+    assert!(!is_free(&mut locks));
+    locks.advance(std::time::Duration::from_secs(1));
+    assert!(is_free(&mut locks));
+}
+
+#[test]
+fn a_lock_that_outlasts_a_wait_is_free_by_its_own_time_after_it() {
+    let (mut world, mut locks) = long_waiter();
     world.advance(60);
     trigger(&mut world, 1);
     pass(&mut world, &mut locks, 0);

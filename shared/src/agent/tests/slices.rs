@@ -27,12 +27,12 @@ fn tick_through(world: &mut World) -> usize {
     decisions
 }
 
-#[test]
-fn runs_whose_time_is_over_at_once_are_ended_by_as_many_ticks_as_it_takes() {
-    let mut world = World::without_runner(Definition { scale: 3, ..Definition::default() });
+/// An agent with so many runs that were given much.
+fn with_long_runs(count: u32) -> World {
+    let mut world = World::without_runner(Definition { scale: count, ..Definition::default() });
     let at = world.agent.now;
     let input = Input::from(json!("x".repeat(9 * 1024 * 1024)));
-    for number in 0..3 {
+    for number in 0..u64::from(count) {
         let instance = InstanceId(format!("worker-0000000{number}"));
         let (source, input) = ("cli".to_owned(), input.clone());
         let (class, receipt) = (Class::Manual, None);
@@ -48,10 +48,41 @@ fn runs_whose_time_is_over_at_once_are_ended_by_as_many_ticks_as_it_takes() {
             ],
         );
     }
-    world.agent.now = at + std::time::Duration::from_secs(3600);
+    world
+}
+
+fn stopping(world: &World) -> usize {
+    world.agent.entity.instances.values().filter(|run| run.state == State::Stopping).count()
+}
+
+#[test]
+fn runs_whose_time_is_over_at_once_are_ended_by_as_many_ticks_as_it_takes() {
+    let mut world = with_long_runs(3);
+    world.agent.now = world.agent.now + std::time::Duration::from_secs(3600);
     assert_eq!(tick_through(&mut world), 2);
-    let stopping = world.agent.entity.instances.values().filter(|run| run.state == State::Stopping);
-    assert_eq!(stopping.count(), 3);
+    assert_eq!(stopping(&world), 3);
+}
+
+#[test]
+fn runs_of_an_agent_that_is_removed_are_ended_by_as_many_decisions_as_it_takes() {
+    let mut world = with_long_runs(10);
+    let mut commands = VecDeque::from([Command::Undefine]);
+    while let Some(command) = commands.pop_front() {
+        let written = world.agent.weight(&command);
+        assert!(written < limits::DECISION, "{written} bytes");
+        let mut ctx = world.agent.ctx();
+        let decision = world.agent.entity.decide(&command, &mut ctx).unwrap();
+        follow(&mut world, &decision.events);
+        for effect in decision.effects {
+            if let Effect::Entity { key, command } = effect
+                && key == world.agent.key
+            {
+                commands.push_back(command.read().unwrap());
+            }
+        }
+    }
+    assert!(world.agent.entity.defined.is_none());
+    assert_eq!(stopping(&world), 10);
 }
 
 #[test]

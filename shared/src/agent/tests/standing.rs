@@ -242,6 +242,67 @@ fn hand_made_instances_serve_the_calls_of_an_agent_whose_scale_becomes_nothing_a
 }
 
 #[test]
+fn what_a_runner_was_told_to_start_serves_its_call_though_a_hand_made_instance_waits() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let hand = beside_runs(&mut world);
+    world.call(1).unwrap();
+    let run = world.agent.entity.queue.keys().next().unwrap().clone();
+    redefine(&mut world, 0);
+    assert_eq!(world.state(&run), State::Starting);
+    let Reply::Wait(view) = world.wait(&hand, 1, agent_filter(None)) else { panic!("no wait") };
+    assert!(view.outcome.is_none(), "the call would be served twice: {view:?}");
+    let token = world.token(&run);
+    world.report(&run, token, Report::Started { pid: Some(7) }).unwrap();
+    world.must(Command::ReturnValue { instance: run.clone(), value: "done".into() });
+    world.exit(&run, 0);
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("done".to_owned())));
+    assert_eq!(world.state(&hand), State::Waiting);
+}
+
+/// A hand-made instance beside the runs of an agent of scale 1.
+fn beside_runs(world: &mut World) -> InstanceId {
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(5) });
+    hand
+}
+
+/// It has been given the call that it waited for, and serves it.
+fn assert_serves(world: &mut World, hand: InstanceId) {
+    assert!(world.outcome(&hand, 1).is_some(), "it is not told of the call");
+    world.must(Command::ReturnValue { instance: hand, value: "yes".into() });
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("yes".to_owned())));
+    assert!(world.agent.entity.queue.is_empty());
+}
+
+#[test]
+fn who_waits_already_serves_the_queued_calls_of_an_agent_whose_scale_becomes_nothing() {
+    let mut world = World::new(1);
+    let hand = beside_runs(&mut world);
+    let busy = world.manual();
+    world.call(1).unwrap();
+    world.wait(&hand, 1, agent_filter(None));
+    assert!(world.outcome(&hand, 1).is_none(), "the agent serves its queue by itself");
+    redefine(&mut world, 0);
+    assert_serves(&mut world, hand);
+    assert_eq!(world.state(&busy), State::Running);
+}
+
+#[test]
+fn who_waits_already_serves_a_call_whose_start_is_lost_once_its_agent_starts_nothing() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let hand = beside_runs(&mut world);
+    world.call(1).unwrap();
+    let run = world.agent.entity.queue.keys().next().unwrap().clone();
+    world.wait(&hand, 1, agent_filter(None));
+    redefine(&mut world, 0);
+    assert!(world.outcome(&hand, 1).is_none(), "its run is about to start");
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run] });
+    assert_serves(&mut world, hand);
+}
+
+#[test]
 fn what_was_called_before_its_agent_is_defined_and_disabled_is_not_left_in_its_queue() {
     let mut world = World::undefined();
     let instance = InstanceId("token-1".to_owned());

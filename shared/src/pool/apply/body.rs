@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::json::Json;
 use crate::limits;
 use crate::pool::event::{Created, Event};
-use crate::pool::state::Task;
+use crate::pool::state::{Status, Task};
 use crate::time::Iso;
 
 /// All of a new task.
@@ -89,6 +89,13 @@ impl Serialize for Changed<'_> {
         let Self(task, event) = self;
         let mut body = serializer.serialize_map(None)?;
         own(event, &mut body)?;
+        // What nobody works on stalls no more, and what has ended needs nobody.
+        if task.stalled && task.status != Status::InProgress {
+            body.serialize_entry("stalled", &())?;
+        }
+        if task.status.is_terminal() && task.generation >= limits::TASK_GENERATIONS {
+            body.serialize_entry("needsAttention", &false)?;
+        }
         body.serialize_entry("status", &task.status)?;
         body.serialize_entry("agentId", &task.agent)?;
         body.serialize_entry("lastUpdatedAt", &Iso(task.updated))?;
@@ -153,7 +160,7 @@ mod tests {
     use crate::json::Fields;
     use crate::pool::creation::TaskSpec;
     use crate::pool::dependency::Dependency;
-    use crate::pool::state::{Outcome, Status};
+    use crate::pool::state::Outcome;
     use crate::time::Timestamp;
 
     /// A task whose context names all fields of the pool, and one more.

@@ -91,6 +91,8 @@ fn a_task_that_keeps_losing_its_agent_goes_to_the_lead() {
     assert_eq!(head.generation, limits::TASK_GENERATIONS);
     assert_eq!(swarm.body(task)["needsAttention"], true);
     assert_eq!(swarm.poll(LEAD).0.unwrap().id, task);
+    swarm.finish(task, LEAD, completed("done")).unwrap();
+    assert_eq!(swarm.body(task)["needsAttention"], false, "it has had it");
 }
 
 #[test]

@@ -68,6 +68,28 @@ fn a_task_that_stalls_is_put_before_the_lead_once() {
 }
 
 #[test]
+fn what_is_given_back_or_ends_is_stalled_no_more() {
+    let mut swarm = Swarm::new();
+    swarm.run(Command::SetCapacity { agent: ANN, max_tasks: 3 }).unwrap();
+    let tasks = [(); 3].map(|()| swarm.task(Target::Pool));
+    for task in tasks {
+        swarm.run(claim(ANN, task)).unwrap();
+    }
+    lives_on(&mut swarm, ANN, limits::TASK_STALL);
+    for task in tasks {
+        assert_eq!(swarm.body(task)["stalled"], true);
+    }
+    let [returned, paused, ended] = tasks;
+    swarm.run(Command::Release { agent: ANN, task: returned }).unwrap();
+    swarm.run(Command::Pause { task: paused, by: Some(ANN) }).unwrap();
+    swarm.finish(ended, ANN, completed("at last")).unwrap();
+    for task in tasks {
+        assert!(!swarm.body(task).contains_key("stalled"), "{:?}", swarm.body(task));
+    }
+    assert_eq!(swarm.0.restored(), swarm.0.entity);
+}
+
+#[test]
 fn what_stalls_while_nobody_leads_is_put_before_whoever_comes_to_lead() {
     let next = Uuid::from_u128(0xa3);
     let leads = |agent: Uuid, name: &str| Command::Join(join(agent, name, true));

@@ -63,6 +63,22 @@ fn nothing_is_started_for_who_is_gone_or_busy_nor_before_its_dependencies() {
 }
 
 #[test]
+fn a_new_task_does_not_overtake_what_its_agent_can_start_by_then() {
+    let mut swarm = Swarm::new();
+    let foundation = swarm.assigned(BOB);
+    let spec = TaskSpec { depends_on: vec![foundation], ..TaskSpec::new("the walls") };
+    let walls = swarm.create(spec, Target::Assign { agent: Some(ANN) });
+    waits(&mut swarm, ANN);
+    swarm.poll(BOB);
+    swarm.finish(foundation, BOB, completed("it stands")).unwrap();
+    // Ann is woken for the walls, and has not polled again.
+    swarm.0.advance(std::time::Duration::from_secs(1));
+    let task = swarm.assigned(ANN);
+    assert_eq!(swarm.status(task), Status::Pending);
+    assert_eq!(swarm.poll(ANN).0.map(|task| task.id), Some(walls));
+}
+
+#[test]
 fn a_poll_whose_end_was_lost_gets_nothing_once_it_must_be_over() {
     let mut swarm = Swarm::new();
     waits(&mut swarm, ANN);

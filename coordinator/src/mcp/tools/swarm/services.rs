@@ -117,6 +117,7 @@ async fn register(call: Call, args: RegisterArgs) -> Outcome {
     let register = Register {
         agent,
         script: args.script,
+        says_url: args.url.is_some(),
         url: args.url.unwrap_or_else(|| call.service.service_url(agent)),
         description: args.description,
         health_path: args.health_check_path,

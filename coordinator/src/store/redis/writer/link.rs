@@ -93,7 +93,7 @@ impl Way {
     /// Makes a new connection once the last one can do nothing any more.
     async fn connect(&self) -> Result<Link, Unreached> {
         let generation = self.start.reliance.generation();
-        let mut link = self.start.door.connect().await.map_err(Unreached::Away)?;
+        let mut link = self.start.discovery.connect().await.map_err(Unreached::Away)?;
         let info: String = cmd("INFO").query_async(&mut link).await?;
         let info = Info::parse(&info);
         if info.generation() != generation {

@@ -1,7 +1,6 @@
 //! Rows in which somebody has scribbled, in a file that is sound as such.
 
 use super::*;
-use crate::alarms::{Alarms, Kind as Alarm};
 
 fn write(file: &File, update: &str) {
     assert_eq!(Connection::open(file.path()).unwrap().execute(update, []).unwrap(), 1);

@@ -3,9 +3,11 @@
 //! The nodes that the URL names are asked at each connection who that is: after a failover, or after the slot was
 //! moved, it is another one.
 
-use futures::future::join_all;
+use std::time::Duration;
+
 use redis::{AsyncConnectionConfig, Client, RedisResult, TlsCertificates, cmd};
 
+use super::heard;
 use super::hosts::Hosts;
 use crate::store::StoreError;
 use crate::store::redis::connection::sentence;
@@ -44,31 +46,36 @@ impl Nodes {
         Ok(Self { hosts, certificates })
     }
 
-    /// The node that has the store, or shall have it.
+    /// The node that has the store, or shall have it. Each has as long to answer as a connection may take: one that
+    /// stands still says nothing.
     ///
     /// # Errors
     /// When none of the nodes knows it.
-    pub(super) async fn primary(&self, settings: &AsyncConnectionConfig) -> Result<Client, StoreError> {
-        let (mut best, mut problems) = (None::<Claim>, Vec::new());
-        let asked = self.hosts.names.iter().map(async |name| (name, self.claim(name, settings).await));
-        for (name, answer) in join_all(asked).await {
-            match answer {
-                Ok(Some(claim)) if best.as_ref().is_none_or(|best| best.epoch < claim.epoch) => {
-                    best = Some(claim)
-                }
-                Ok(Some(_)) => {}
-                Ok(None) => problems.push(format!("{name} knows of none")),
-                Err(error) => problems.push(format!("{name}: {}", sentence(&error))),
+    pub(super) async fn primary(
+        &self,
+        settings: &AsyncConnectionConfig,
+        limit: Duration,
+    ) -> Result<Client, StoreError> {
+        let asked = self.hosts.names.iter().map(async |name| {
+            match tokio::time::timeout(limit, self.claim(name, settings)).await {
+                Ok(Ok(Some(claim))) => Ok(claim),
+                Ok(Ok(None)) => Err(format!("{name} knows of none")),
+                Ok(Err(error)) => Err(format!("{name}: {}", sentence(&error))),
+                Err(_) => Err(format!("{name}: no answer within {limit:?}")),
             }
-        }
-        let Some(best) = best else {
+        });
+        let (claims, problems): (Vec<_>, Vec<_>) =
+            heard(asked.collect()).await.into_iter().partition(Result::is_ok);
+        let newest = claims.into_iter().flatten().max_by_key(|claim: &Claim| claim.epoch);
+        let Some(newest) = newest else {
+            let problems: Vec<String> = problems.into_iter().filter_map(Result::err).collect();
             return Err(StoreError(format!(
                 "no node of the Redis Cluster says who has the slot of {OURS}* ({}); look after its nodes, or correct the \
                  URL",
                 problems.join("; ")
             )));
         };
-        self.client(&best.name).map_err(|error| StoreError(sentence(&error)))
+        self.client(&newest.name).map_err(|error| StoreError(sentence(&error)))
     }
 
     async fn claim(&self, name: &str, settings: &AsyncConnectionConfig) -> RedisResult<Option<Claim>> {

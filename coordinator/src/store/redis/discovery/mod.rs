@@ -8,9 +8,12 @@ mod sentinels;
 
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, TlsCertificates};
 use secrecy::{ExposeSecret, SecretString};
+use tokio::time::{Instant, timeout_at};
 
 use super::connection::sentence;
 use super::options::Options;
@@ -20,9 +23,12 @@ use crate::store::StoreError;
 use cluster::Nodes;
 use sentinels::Sentinels;
 
+/// How long the others are waited for once most have said where the primary is.
+const MOMENT: Duration = Duration::from_millis(250);
+
 /// Makes connections to the primary.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(super) struct Discovery {
     way: Way,
     settings: AsyncConnectionConfig,
     limit: Duration,
@@ -31,12 +37,12 @@ pub(super) struct Door {
 
 #[derive(Clone)]
 enum Way {
-    Straight(Box<Client>),
+    Direct(Box<Client>),
     Sentinels(Sentinels),
     Cluster(Nodes),
 }
 
-impl Door {
+impl Discovery {
     /// # Errors
     /// When the URL cannot be read.
     pub(super) fn new(options: &Options) -> Result<Self, StoreError> {
@@ -57,7 +63,7 @@ impl Door {
 
     /// Whether somebody may make another server the primary.
     pub(super) fn fails_over(&self) -> bool {
-        !matches!(self.way, Way::Straight(_))
+        !matches!(self.way, Way::Direct(_))
     }
 
     /// Whether it leads to the nodes of a Redis Cluster, and follows them.
@@ -92,9 +98,32 @@ impl Door {
 
     async fn primary(&self) -> Result<Client, StoreError> {
         match &self.way {
-            Way::Straight(client) => Ok(client.as_ref().clone()),
+            Way::Direct(client) => Ok(client.as_ref().clone()),
             Way::Sentinels(sentinels) => sentinels.primary(&self.settings, self.limit).await,
-            Way::Cluster(nodes) => nodes.primary(&self.settings).await,
+            Way::Cluster(nodes) => nodes.primary(&self.settings, self.limit).await,
+        }
+    }
+}
+
+/// What all of them say who were asked at once, or why they do not. One that takes connections and says nothing would
+/// hold up each new connection: once most have named a primary the others have a moment, for one of them may have seen
+/// a failover that most have not.
+async fn heard<T, F>(mut asked: FuturesUnordered<F>) -> Vec<Result<T, String>>
+where
+    F: Future<Output = Result<T, String>>,
+{
+    let most = asked.len() / 2 + 1;
+    let (mut told, mut named, mut until) = (Vec::with_capacity(asked.len()), 0, None);
+    loop {
+        let next = match until {
+            None => asked.next().await,
+            Some(until) => timeout_at(until, asked.next()).await.unwrap_or_default(),
+        };
+        let Some(answer) = next else { return told };
+        named += usize::from(answer.is_ok());
+        told.push(answer);
+        if until.is_none() && named >= most {
+            until = Some(Instant::now() + MOMENT);
         }
     }
 }
@@ -134,12 +163,37 @@ fn way(url: &str, certificates: Option<TlsCertificates>) -> Result<Way, StoreErr
                 .to_owned(),
         )
     })?;
-    Ok(Way::Straight(Box::new(client)))
+    Ok(Way::Direct(Box::new(client)))
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
     use super::*;
+
+    /// Says after so many milliseconds where the primary is, or that it knows of none.
+    fn after(ms: u64, answer: Result<u64, &str>) -> BoxFuture<'static, Result<u64, String>> {
+        let answer = answer.map_err(str::to_owned);
+        tokio::time::sleep(Duration::from_millis(ms)).map(|()| answer).boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_waited_for_until_most_have_named_a_primary_and_a_moment_more() {
+        let begun = Instant::now();
+        let told =
+            heard([after(60_000, Ok(2)), after(1, Ok(1)), after(2, Ok(1))].into_iter().collect()).await;
+        assert_eq!((told, begun.elapsed() < MOMENT * 2), (vec![Ok(1), Ok(1)], true));
+        let told = heard([after(200, Ok(2)), after(1, Ok(1)), after(2, Ok(1))].into_iter().collect()).await;
+        assert_eq!(told, [Ok(1), Ok(1), Ok(2)], "it has seen the last failover");
+        // Whoever knows of none, and half of them, settle nothing.
+        let told =
+            heard([after(60_000, Ok(2)), after(1, Ok(1)), after(2, Err("none"))].into_iter().collect()).await;
+        assert_eq!(told, [Ok(1), Err("none".to_owned()), Ok(2)]);
+        let told = heard([after(60_000, Ok(2)), after(1, Ok(1))].into_iter().collect()).await;
+        assert_eq!(told, [Ok(1), Ok(2)]);
+    }
 
     #[test]
     fn what_cannot_be_read_is_refused_without_its_password() {

@@ -1,15 +1,15 @@
 //! Sentinels, which know the primary, and of a failover first.
 //!
 //! One that was cut off together with the primary of before goes on naming that. So all are asked at each connection,
-//! and of what they say the newest counts.
+//! at once, and of what they say the newest counts.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisResult, TlsCertificates, cmd};
 
+use super::heard;
 use super::hosts::Hosts;
 use crate::store::StoreError;
 use crate::store::redis::connection::sentence;
@@ -92,7 +92,7 @@ impl Sentinels {
         Some(Self { asked, watched, primary: primary?, certificates })
     }
 
-    /// The primary that they name. Half of the limit is for their answers, for one that is away says nothing.
+    /// The primary that they name. Half of the limit is for their answers: most of them may be away, and say nothing.
     ///
     /// # Errors
     /// When they name none that is up.
@@ -112,7 +112,7 @@ impl Sentinels {
                 .and_then(|claim| claim.ok_or_else(|| "watches none of that name".to_owned()))
                 .map_err(|problem| format!("{name}: {problem}"))
         });
-        let named = newest(join_all(asked).await).and_then(|claim| {
+        let named = newest(heard(asked.collect()).await).and_then(|claim| {
             let client = self.watched.client(&claim.name, self.certificates.as_ref());
             client.map_err(|error| sentence(&error))
         });

@@ -14,6 +14,7 @@ pub mod costs;
 mod cow_map;
 pub mod cron;
 pub mod day;
+pub mod denied;
 pub mod entity;
 pub mod epics;
 pub mod fence;

@@ -188,9 +188,11 @@ async fn who_adds_an_agent_that_no_runner_has_is_told_so() -> Result<()> {
 
     let settings = "[runner]\nswarms = [\"default\"]\n";
     let up = Up::start_in(Folder::new()?.configured(settings)?, &[]).await?;
-    let added = up.run(&["agent", "add", "stranger", "--command", "sh", "--swarm", "elsewhere"]).await?;
+    let stranger = ["agent", "add", "stranger", "--command", "sh", "--credential", "openai_key"];
+    let added = up.run(&[&stranger[..], &["--swarm", "elsewhere"]].concat()).await?;
     let said = String::from_utf8(added.stderr)?;
     ensure!(added.status.success() && said.contains("no runner has stranger yet"), "{said}");
+    ensure!(said.contains("run `skein credentials set openai_key --data"), "{said}");
     Ok(())
 }
 

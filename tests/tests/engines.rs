@@ -176,17 +176,17 @@ async fn what_is_known_by_its_id_alone_is_found_and_taken_over(kind: Kind) -> Re
     let handle = bed.start("a-1", TREE).await?;
     bed.until("it is up", || bed.log("a-1") == "up\n").await?;
     bed.restart().await?;
-    let found = bed.engine().find(&bed.id("a-1"), handle.user).await.context("it is not found")?;
+    let found = bed.engine().find(&bed.id("a-1"), handle.user).await?.context("it is not found")?;
     // A bed may have left it out, so that the daemon freezes.
     let found = Handle { cgroup: handle.cgroup.clone(), ..found };
     ensure!(found == handle, "{found:?} is not {handle:?}");
-    ensure!(bed.engine().find(&bed.id("a-2"), None).await.is_none(), "nobody started it");
+    ensure!(bed.engine().find(&bed.id("a-2"), None).await?.is_none(), "nobody started it");
     ensure!(bed.engine().adopt(&handle, &bed.log_file("a-1")).await, "it was given up");
     bed.until("its log is there, once", || bed.log("a-1") == "up\n").await?;
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;
     bed.engine().let_go(&handle);
-    ensure!(bed.engine().find(&bed.id("a-1"), handle.user).await.is_none(), "it is gone");
+    ensure!(bed.engine().find(&bed.id("a-1"), handle.user).await?.is_none(), "it is gone");
     bed.close().await
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -67,7 +68,10 @@ async fn docker_that_is_started_after_the_runner_is_found_and_its_agents_are_tak
     );
     ensure!(stage.log().matches("it looks for Docker again").count() == 1, "{}", stage.log());
 
-    let left = json!({ "Id": "c1", "Labels": { "skein.instance": "boxed-00000001" } });
+    let process = stage.processes(Some(&run)).first().context("the run has no process")?.pid;
+    let environment = procfs::process::Process::new(process.cast_signed())?.environ()?;
+    let mark = environment.get(OsStr::new("SKEIN_RUNNER")).context("it has no mark")?.to_string_lossy();
+    let left = json!({ "Id": "c1", "Labels": { "skein.runner": mark, "skein.instance": "boxed-00000001" } });
     let containers: Containers = Arc::new(Mutex::new(vec![left]));
     let daemon = daemon(&socket, Arc::clone(&containers))?;
     let wanted = (json!(["docker", "process"]), vec!["boxed".to_owned(), "plain".to_owned()]);

@@ -180,7 +180,7 @@ impl Admin {
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<v1::ListReply, Refusal> {
         let asked = request.get_ref();
-        // Runners and swarms stand beside the swarms: there the name is a group of runners, or nothing.
+        // Runners and swarms stand beside the swarms: the name says nothing there.
         let who = match asked.view.as_str() {
             "swarms" | "runners" => self.operator(&request, &asked.swarm).await?,
             _ => self.of_swarm(&request, &asked.swarm).await?,

@@ -7,7 +7,7 @@ use skein_shared::id::Name;
 
 use super::definitions::{Add, Validate};
 use super::table::{self, Column};
-use super::{CliError, Common, list, logs};
+use super::{CliError, InSwarm, list, logs};
 use crate::api::client;
 
 /// An agent in a list.
@@ -84,9 +84,9 @@ impl Agent {
             Agent::Kill(kill) => kill.run().await,
             Agent::Pause(held) => held.run("pause").await,
             Agent::Resume(held) => held.run("resume").await,
-            Agent::Enable(one) => steer(&one.common, one.name.as_str(), "enable").await,
-            Agent::Disable(one) => steer(&one.common, one.name.as_str(), "disable").await,
-            Agent::Remove(one) => steer(&one.common, one.name.as_str(), "remove").await,
+            Agent::Enable(one) => steer(&one.at, one.name.as_str(), "enable").await,
+            Agent::Disable(one) => steer(&one.at, one.name.as_str(), "disable").await,
+            Agent::Remove(one) => steer(&one.at, one.name.as_str(), "remove").await,
         }
     }
 }
@@ -94,14 +94,14 @@ impl Agent {
 #[derive(Debug, Args)]
 pub(super) struct All {
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl All {
     async fn run(self) -> Result<(), CliError> {
-        let mut document = shown(&self.common, "").await?;
+        let mut document = shown(&self.at, "").await?;
         let rows = document["agents"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        Ok(table::print(&rows, COLUMNS, self.common.json)?)
+        Ok(table::print(&rows, COLUMNS, self.at.common.json)?)
     }
 }
 
@@ -110,13 +110,13 @@ pub(super) struct One {
     /// The agent, as `skein agent list` shows it.
     name: Name,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl One {
     async fn show(self) -> Result<(), CliError> {
-        let document = shown(&self.common, self.name.as_str()).await?;
-        Ok(table::print_document(&document, self.common.json)?)
+        let document = shown(&self.at, self.name.as_str()).await?;
+        Ok(table::print_document(&document, self.at.common.json)?)
     }
 }
 
@@ -130,12 +130,12 @@ pub(super) struct Held {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Held {
     async fn run(self, order: &str) -> Result<(), CliError> {
-        steer(&self.common, self.name.as_ref().map(Name::as_str).unwrap_or_default(), order).await
+        steer(&self.at, self.name.as_ref().map(Name::as_str).unwrap_or_default(), order).await
     }
 }
 
@@ -147,33 +147,30 @@ pub(super) struct History {
     #[arg(long, default_value_t = 100)]
     limit: u32,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl History {
     async fn run(self) -> Result<(), CliError> {
-        let runs = list::ask(&self.common, "instances", self.name.as_str(), self.limit).await?;
+        let runs = list::ask(&self.at, "instances", self.name.as_str(), self.limit).await?;
         if runs.rows.is_empty() {
             // One that has not run yet has an empty history, and one that nobody knows has none.
-            shown(&self.common, self.name.as_str()).await?;
+            shown(&self.at, self.name.as_str()).await?;
         }
-        list::print(runs, RUNS, self.limit, self.common.json)
+        list::print(runs, RUNS, self.limit, self.at.common.json)
     }
 }
 
-async fn shown(common: &Common, agent: &str) -> Result<Value, CliError> {
-    let request = AgentRequest { swarm: common.swarm.to_string(), agent: agent.to_owned() };
-    let mut admin = common.admin().await?;
+async fn shown(at: &InSwarm, agent: &str) -> Result<Value, CliError> {
+    let request = AgentRequest { swarm: at.swarm.to_string(), agent: agent.to_owned() };
+    let mut admin = at.common.admin().await?;
     Ok(client::shown(admin.show_agents(request).await)?)
 }
 
-async fn steer(common: &Common, agent: &str, order: &str) -> Result<(), CliError> {
-    let request = SteerAgentRequest {
-        swarm: common.swarm.to_string(),
-        agent: agent.to_owned(),
-        order: order.to_owned(),
-    };
-    common.print(common.admin().await?.steer_agent(request).await)
+async fn steer(at: &InSwarm, agent: &str, order: &str) -> Result<(), CliError> {
+    let request =
+        SteerAgentRequest { swarm: at.swarm.to_string(), agent: agent.to_owned(), order: order.to_owned() };
+    at.common.print(at.common.admin().await?.steer_agent(request).await)
 }
 
 #[derive(Debug, Args)]
@@ -184,14 +181,14 @@ pub(super) struct Run {
     #[arg(long, default_value = "", hide_default_value = true)]
     prompt: String,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Run {
     async fn run(self) -> Result<(), CliError> {
-        let Run { name, prompt, common } = self;
-        let request = RunAgentRequest { swarm: common.swarm.to_string(), agent: name.to_string(), prompt };
-        common.print(common.admin().await?.run_agent(request).await)
+        let Run { name, prompt, at } = self;
+        let request = RunAgentRequest { swarm: at.swarm.to_string(), agent: name.to_string(), prompt };
+        at.common.print(at.common.admin().await?.run_agent(request).await)
     }
 }
 
@@ -203,13 +200,13 @@ pub(super) struct Kill {
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Kill {
     async fn run(self) -> Result<(), CliError> {
-        let Kill { instance, reason, common } = self;
-        let request = KillInstanceRequest { swarm: common.swarm.to_string(), instance, reason };
-        common.print(common.admin().await?.kill_instance(request).await)
+        let Kill { instance, reason, at } = self;
+        let request = KillInstanceRequest { swarm: at.swarm.to_string(), instance, reason };
+        at.common.print(at.common.admin().await?.kill_instance(request).await)
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::table::Column;
 use super::token::lifetime;
-use super::{CliError, Common, ids, list};
+use super::{CliError, InSwarm, ids, list};
 use crate::auth::{Rights, Role, View};
 
 const COLUMNS: &[Column] = &[
@@ -29,14 +29,14 @@ pub(super) enum Client {
     /// List the clients of the swarm.
     List {
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Remove a client; its tokens hold no more.
     Remove {
         /// The client, as `skein client list` shows it.
         name: Name,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
 }
 
@@ -63,17 +63,17 @@ pub(super) struct Add {
     #[arg(long, default_value = "15m", value_parser = lifetime)]
     lifetime: Duration,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Client {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
             Client::Add(add) => add.run().await,
-            Client::List { common } => list::rows(&common, "clients", "", COLUMNS, list::ALL).await,
-            Client::Remove { name, common } => {
-                let request = RemoveClientRequest { swarm: common.swarm.to_string(), name: name.to_string() };
-                common.print(common.admin().await?.remove_client(request).await)
+            Client::List { at } => list::rows(&at, "clients", "", COLUMNS, list::ALL).await,
+            Client::Remove { name, at } => {
+                let request = RemoveClientRequest { swarm: at.swarm.to_string(), name: name.to_string() };
+                at.common.print(at.common.admin().await?.remove_client(request).await)
             }
         }
     }
@@ -82,7 +82,7 @@ impl Client {
 impl Add {
     async fn run(self) -> Result<(), CliError> {
         let request = AddClientRequest {
-            swarm: self.common.swarm.to_string(),
+            swarm: self.at.swarm.to_string(),
             name: self.name.to_string(),
             agent: self.agent.map(|id| id.to_string()).unwrap_or_default(),
             agent_name: self.agent_name.map(|name| name.to_string()).unwrap_or_default(),
@@ -91,6 +91,6 @@ impl Add {
             view: self.view.map(|view| view.to_string()).unwrap_or_default(),
             lifetime_ms: u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX),
         };
-        self.common.print(self.common.admin().await?.add_client(request).await)
+        self.at.common.print(self.at.common.admin().await?.add_client(request).await)
     }
 }

@@ -8,7 +8,7 @@ use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{CliError, Common, table, token};
+use super::{CliError, InSwarm, table, token};
 use crate::api::client;
 use crate::auth::{Right, Rights, Role};
 use crate::console::SESSION;
@@ -23,31 +23,31 @@ pub(super) struct Console {
     #[arg(long)]
     observer: bool,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Console {
     pub(super) async fn run(self) -> Result<(), CliError> {
         self.require_swarm().await?;
-        let endpoint = Endpoint::of_a_node(&self.common.layout())?;
+        let endpoint = Endpoint::of_a_node(&self.at.common.layout())?;
         let role = if self.observer { Role::Observer } else { Role::Operator };
         let name = Name::parse(if self.observer { "onlooker" } else { "operator" })?;
         // The session comes of the link's token, and outlasts it.
-        let issued = token::issue(&self.common, role, name, Uuid::new_v4(), LINK, Some(SESSION))?;
+        let issued = token::issue(&self.at, role, name, Uuid::new_v4(), LINK, Some(SESSION))?;
         // Behind the `#` it is sent to no server, so that no log has it.
         let link = format!("{}/login#token={}", endpoint.console(), issued.text());
-        if self.common.json {
+        if self.at.common.json {
             let document = json!({ "url": link, "expiresAt": issued.expires_at.iso() });
             return Ok(table::print_document(&document, true)?);
         }
-        let may = reach(role, &self.common.swarm);
+        let may = reach(role, &self.at.swarm);
         table::note(format_args!("open this link within five minutes; whoever has it is {may}"));
         table::print_text(&link)
     }
 
     async fn require_swarm(&self) -> Result<(), CliError> {
-        let swarm = &self.common.swarm;
-        let swarms = client::list(&mut self.common.admin().await?, "swarms", "", u32::MAX).await?;
+        let swarm = &self.at.swarm;
+        let swarms = client::list(&mut self.at.common.admin().await?, "swarms", "", u32::MAX).await?;
         if swarms.rebuilding || swarms.rows.iter().any(|known| known["name"] == swarm.as_str()) {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::table::Column;
-use super::{CliError, Common, list};
+use super::{CliError, InSwarm, list};
 
 const SUMS: &[Column] = &[
     ("DAY", &["date"]),
@@ -32,12 +32,12 @@ pub(super) struct Costs {
     #[arg(long, default_value_t = 100)]
     limit: u32,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Costs {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (view, columns) = if self.each { ("costs", REPORTS) } else { ("costs-by-day", SUMS) };
-        list::rows(&self.common, view, "", columns, self.limit).await
+        list::rows(&self.at, view, "", columns, self.limit).await
     }
 }

@@ -120,7 +120,8 @@ impl Remove {
         let credentials = all(&self.common)?;
         let removed = credentials.remove(&self.credential);
         if removed.map_err(|error| unwritten(credentials.folder(), error))? {
-            return Ok(());
+            let document = json!({"removed": self.credential.to_string()});
+            return Ok(table::print_document(&document, self.common.json)?);
         }
         let problem = format!("there is no credential {}; list those there are", self.credential);
         Err(Refusal::new(Code::NotFound, problem).into())
@@ -128,7 +129,7 @@ impl Remove {
 }
 
 /// Those of the data directory, for who may look at them.
-fn all(common: &Common) -> Result<Credentials, CliError> {
+pub(super) fn all(common: &Common) -> Result<Credentials, CliError> {
     let folder = common.files()?.credentials();
     datadir::look_into(&folder)?;
     Ok(Credentials::new(folder))

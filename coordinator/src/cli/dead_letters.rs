@@ -6,7 +6,7 @@ use skein_shared::id::Name;
 use uuid::Uuid;
 
 use super::table::Column;
-use super::{CliError, Common, ids, list};
+use super::{CliError, InSwarm, ids, list};
 
 const COLUMNS: &[Column] = &[
     ("ID", &["id"]),
@@ -28,7 +28,7 @@ pub(super) enum DeadLetters {
         #[arg(long, default_value_t = 100)]
         limit: u32,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Show one with all that the run would have been given.
     Show(One),
@@ -42,29 +42,30 @@ pub(super) struct One {
     #[arg(value_parser = ids::id)]
     id: Uuid,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl One {
     fn request(&self) -> DeadLetterRequest {
-        DeadLetterRequest { swarm: self.common.swarm.to_string(), letter: self.id.to_string() }
+        DeadLetterRequest { swarm: self.at.swarm.to_string(), letter: self.id.to_string() }
     }
 }
 
 impl DeadLetters {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (answer, common) = match self {
-            DeadLetters::List { agent, limit, common } => {
+        let (answer, at) = match self {
+            DeadLetters::List { agent, limit, at } => {
                 let agent = agent.as_ref().map(Name::as_str).unwrap_or_default();
-                return list::rows(&common, "dead-letters", agent, COLUMNS, limit).await;
+                return list::rows(&at, "dead-letters", agent, COLUMNS, limit).await;
             }
             DeadLetters::Show(one) => {
-                return one.common.show(one.common.admin().await?.show_dead_letter(one.request()).await);
+                let common = &one.at.common;
+                return common.show(common.admin().await?.show_dead_letter(one.request()).await);
             }
             DeadLetters::Replay(one) => {
-                (one.common.admin().await?.replay_dead_letter(one.request()).await, one.common)
+                (one.at.common.admin().await?.replay_dead_letter(one.request()).await, one.at)
             }
         };
-        common.print(answer)
+        at.common.print(answer)
     }
 }

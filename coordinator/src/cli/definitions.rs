@@ -14,7 +14,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use url::Url;
 
-use super::{CliError, Common, added, table, unwritten};
+use super::{CliError, Common, InSwarm, added, credentials, table, unwritten};
+use crate::config::{self, Overrides};
 
 /// Where a collection of agents may have one of them.
 const PLACES: [&str; 3] = ["", "agents", "skills"];
@@ -94,7 +95,7 @@ pub(super) struct Add {
     #[arg(long, conflicts_with = "from")]
     prompt: Option<String>,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Add {
@@ -102,18 +103,21 @@ impl Add {
         let (place, known) = self.put().await?;
         let swarm = known.public.swarm.as_str();
         let document = json!({"agent": self.name, "swarm": swarm, "folder": place});
-        table::print_document(&document, self.common.json)?;
+        table::print_document(&document, self.at.common.json)?;
         if let Some(sentence) = not_found(&known, &definition::settings_file(&place)) {
             table::note(format_args!("skein: {sentence}"));
         }
-        added::tell(&self.common, swarm, &self.name).await;
+        for sentence in unset(&self.at.common, &known) {
+            table::note(format_args!("skein: {sentence}"));
+        }
+        added::tell(&self.at.common, swarm, &self.name).await;
         Ok(())
     }
 
     /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all
     /// of it or nothing. Gives its folder, and what was read of it.
     async fn put(&self) -> Result<(PathBuf, Definition), CliError> {
-        let agents = self.common.files()?.agents();
+        let agents = self.at.common.files()?.agents();
         let place = agents.join(self.name.as_str());
         if place.exists() {
             let problem = format!("there is an agent {} in {}; change it there", self.name, agents.display());
@@ -157,7 +161,7 @@ impl Add {
     /// The keys that the command line sets, with their values.
     fn asked(&self) -> Vec<(&'static str, Value)> {
         let names: Vec<String> = self.credential.iter().map(ToString::to_string).collect();
-        let swarm = Some(&self.common.swarm).filter(|swarm| swarm.as_str() != "default");
+        let swarm = Some(&self.at.swarm).filter(|swarm| swarm.as_str() != "default");
         let source = self.from.as_deref().filter(|source| source.contains("://"));
         let asked = [
             ("command", (!self.command.is_empty()).then(|| json!(self.command))),
@@ -186,6 +190,26 @@ fn not_found(known: &Definition, settings: &Path) -> Option<String> {
          write where it is into {}, such as command = [\"/opt/bin/{client}\"]",
         settings.display()
     ))
+}
+
+/// What there is to say of credentials that are not set: no run starts without them. Nothing where the node has no
+/// runner beside it, for every other one has credentials of its own.
+fn unset(common: &Common, known: &Definition) -> Vec<String> {
+    let config = config::load(&common.layout().config(), &Overrides::default());
+    if config.is_ok_and(|config| !config.runner.enabled) {
+        return Vec::new();
+    }
+    // Who may not look there cannot say what is missing.
+    let Ok(set) = credentials::all(common).and_then(|all| Ok(all.list()?)) else { return Vec::new() };
+    let missing = known.credentials.iter().filter(|credential| !set.contains_key(*credential));
+    let data = common.data.display();
+    let sentence = |credential: &Reference| {
+        format!(
+            "the credential {credential} is not set here, and no run starts without it; run `skein credentials set \
+             {credential} --data {data} < FILE`, unless the agent is for a runner that has credentials of its own"
+        )
+    };
+    missing.map(sentence).collect()
 }
 
 /// A problem, with its file as seen from a folder.
@@ -309,6 +333,26 @@ mod tests {
         }
         fs::write(root.path().join("codex"), "").unwrap();
         assert_eq!(not_found(&known, &file), None);
+    }
+
+    #[test]
+    fn who_adds_an_agent_is_told_which_of_its_credentials_are_not_set_for_the_nodes_own_runner() {
+        let root = tempfile::tempdir().unwrap();
+        let (data, folder) = (root.path().join("data"), root.path().join("dev"));
+        fs::create_dir(&folder).unwrap();
+        let lent = "command = [\"sh\"]\ncredentials = [\"openai_key\", \"github_token:acme\"]";
+        fs::write(folder.join("agent.toml"), lent).unwrap();
+        let known = definition::read(&folder, &[]).unwrap();
+        let common = Common { data: data.clone(), json: false };
+        assert_eq!(unset(&common, &known).len(), 2);
+        let field = data.join("credentials/openai_key/default");
+        fs::create_dir_all(&field).unwrap();
+        fs::write(field.join("token"), "s3cret").unwrap();
+        let [said] = &unset(&common, &known)[..] else { panic!("one of them is set") };
+        let order = format!("`skein credentials set github_token:acme --data {} < FILE`", data.display());
+        assert!(said.contains("github_token:acme is not set") && said.contains(&order), "{said}");
+        fs::write(data.join("config.toml"), "[runner]\nenabled = false\n").unwrap();
+        assert_eq!(unset(&common, &known), Vec::<String>::new(), "other runners have their own");
     }
 
     /// Some problems are told by what reads TOML, which ends them with an empty line.

@@ -6,13 +6,13 @@ use clap::Args;
 use serde_json::{Value, json};
 use skein_proto::v1::{Event, EventsRequest};
 
-use super::{CliError, Common, table};
+use super::{CliError, InSwarm, table};
 use crate::api::client;
 
 #[derive(Debug, Args)]
 pub(super) struct Events {
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
     /// Go on with new events.
     #[arg(long, short)]
     follow: bool,
@@ -23,16 +23,16 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let Events { common, follow, after } = self;
-        let request = EventsRequest { swarm: common.swarm.to_string(), after, follow };
-        let mut admin = common.admin().await?;
+        let Events { at, follow, after } = self;
+        let request = EventsRequest { swarm: at.swarm.to_string(), after, follow };
+        let mut admin = at.common.admin().await?;
         let mut last = after;
         let events = admin.events(request).await;
         let mut events = events.map_err(|status| client::broken_off(status, &goes_on(last)))?.into_inner();
         while let Some(event) =
             events.message().await.map_err(|status| client::broken_off(status, &goes_on(last)))?
         {
-            print(&event, common.json)?;
+            print(&event, at.common.json)?;
             last = event.position;
         }
         Ok(())

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use skein_proto::v1::ListRequest;
 
 use super::table::{self, Column};
-use super::{CliError, Common};
+use super::{CliError, Common, InSwarm};
 use crate::api::client::{self, Listed};
 
 /// What a list shows.
@@ -34,7 +34,6 @@ views! {
     Calls = "calls" { "ID": "callId", "STATUS": "status", "CALLER": "callerInstanceId", "TARGET": "targetAgent", "INSTANCE": "targetInstanceId" }
     Waits = "waits" { "ID": "waitId", "INSTANCE": "instance", "STATE": "state", "FILTER": "filter", "UNTIL": "deadline" }
     Instances = "instances" { "ID": "instance", "AGENT": "agent", "STATE": "state", "RUNNER": "runner", "SINCE": "createdAt" }
-    Runners = "runners" { "NAME": "runner", "STATE": "state", "SLOTS": "slots", "ENGINES": "engines", "LABELS": "labels", "SWARMS": "swarms" }
 }
 
 #[derive(Debug, Args)]
@@ -54,7 +53,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct List {
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
     /// Most rows.
     #[arg(long, default_value_t = 100)]
     limit: u32,
@@ -62,8 +61,8 @@ struct List {
 
 impl<V: View> Of<V> {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let Command::List(List { common, limit }) = self.command;
-        rows(&common, V::NAME, "", V::COLUMNS, limit).await
+        let Command::List(List { at, limit }) = self.command;
+        rows(&at, V::NAME, "", V::COLUMNS, limit).await
     }
 }
 
@@ -72,27 +71,34 @@ pub(super) const ALL: u32 = u32::MAX;
 
 /// Asks for a view, of one agent if one is named, and prints it.
 pub(super) async fn rows(
-    common: &Common,
+    at: &InSwarm,
     view: &str,
     agent: &str,
     columns: &[Column],
     limit: u32,
 ) -> Result<(), CliError> {
-    print(ask(common, view, agent, limit).await?, columns, limit, common.json)
+    print(ask(at, view, agent, limit).await?, columns, limit, at.common.json)
 }
 
 /// Asks for a view, of one agent if one is named.
-pub(super) async fn ask(common: &Common, view: &str, agent: &str, limit: u32) -> Result<Listed, CliError> {
-    let mut admin = common.admin().await?;
+pub(super) async fn ask(at: &InSwarm, view: &str, agent: &str, limit: u32) -> Result<Listed, CliError> {
+    let mut admin = at.common.admin().await?;
     let request = ListRequest {
         view: view.to_owned(),
-        swarm: common.swarm.to_string(),
+        swarm: at.swarm.to_string(),
         // One more tells whether there are more.
         limit: limit.saturating_add(1),
         after: String::new(),
         agent: agent.to_owned(),
     };
     Ok(client::rows(&mut admin, request).await?)
+}
+
+/// Asks for a view of what stands beside the swarms.
+pub(super) async fn beside(common: &Common, view: &str, limit: u32) -> Result<Listed, CliError> {
+    let mut admin = common.admin().await?;
+    // One more tells whether there are more.
+    Ok(client::list(&mut admin, view, "", limit.saturating_add(1)).await?)
 }
 
 /// Prints what was asked for with the same limit.

@@ -8,7 +8,7 @@ use clap::Args;
 use regex::Regex;
 use skein_proto::v1::{AgentLogsRequest, LogLines};
 
-use super::{CliError, Common, table};
+use super::{CliError, InSwarm, table};
 use crate::api::client;
 use crate::service::follow::PAGE;
 
@@ -29,24 +29,24 @@ pub(super) struct Logs {
     #[arg(long, default_value = "", hide_default_value = true, value_parser = pattern)]
     grep: String,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Logs {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let since = self.since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1));
         let request = AgentLogsRequest {
-            swarm: self.common.swarm.to_string(),
+            swarm: self.at.swarm.to_string(),
             of: self.of,
             since_ms: since,
             lines: self.lines,
             follow: self.follow,
             grep: self.grep,
         };
-        let mut admin = self.common.admin().await?;
+        let mut admin = self.at.common.admin().await?;
         let mut parts = admin.agent_logs(request).await.map_err(client::untold)?.into_inner();
         while let Some(part) = parts.message().await.map_err(client::untold)? {
-            print(&part, self.common.json)?;
+            print(&part, self.at.common.json)?;
         }
         Ok(())
     }

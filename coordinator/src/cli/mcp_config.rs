@@ -1,5 +1,6 @@
 //! `skein mcp-config`: what to paste into an MCP client.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -7,7 +8,7 @@ use serde_json::json;
 use skein_shared::id::Name;
 use uuid::Uuid;
 
-use super::{CliError, Common, ids, table, token};
+use super::{CliError, Common, InSwarm, ids, table, token};
 use crate::auth::Role;
 use crate::config::{self, Overrides};
 use crate::node::Endpoint;
@@ -43,8 +44,12 @@ pub(super) struct McpConfig {
     /// How long the token is good for.
     #[arg(long, default_value = "30d", value_parser = token::lifetime)]
     lifetime: Duration,
-    #[command(flatten)]
-    common: Common,
+    /// The data directory.
+    #[arg(long, value_name = "DIR", env = "SKEIN_DATA", default_value = ".skein")]
+    data: PathBuf,
+    /// The swarm.
+    #[arg(long, value_name = "NAME", env = "SKEIN_SWARM", default_value = "default")]
+    swarm: Name,
 }
 
 impl McpConfig {
@@ -58,14 +63,16 @@ impl McpConfig {
             Some(name) => name,
             None => Name::parse(self.role.as_str())?,
         };
+        // The client says which form it prints.
+        let at = InSwarm { swarm: self.swarm, common: Common { data: self.data, json: false } };
         let known = match self.agent {
-            None if self.role != Role::Observer => self.common.member(&name).await?,
+            None if self.role != Role::Observer => at.member(&name).await?,
             given => given,
         };
         let agent = known.unwrap_or_else(Uuid::new_v4);
-        let issued = token::issue(&self.common, self.role, name.clone(), agent, self.lifetime, None)?;
+        let issued = token::issue(&at, self.role, name.clone(), agent, self.lifetime, None)?;
         table::note(format_args!("{} `{name}` ({agent}), good until {}", self.role, issued.expires_at));
-        table::print_text(&render(self.client, &base_url(&self.common)?, issued.text()))
+        table::print_text(&render(self.client, &base_url(&at.common)?, issued.text()))
     }
 }
 

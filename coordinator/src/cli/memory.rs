@@ -6,7 +6,7 @@ use clap::Subcommand;
 use skein_proto::v1::ForgetMemoryRequest;
 use uuid::Uuid;
 
-use super::{CliError, Common, ids};
+use super::{CliError, InSwarm, ids};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Memory {
@@ -20,15 +20,15 @@ pub(super) enum Memory {
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
 }
 
 impl Memory {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let Memory::Forget { id, token_file, common } = self;
-        let request = ForgetMemoryRequest { swarm: common.swarm.to_string(), memory: id.to_string() };
-        let mut admin = common.admin_as(token_file.as_deref()).await?;
-        common.print(admin.forget_memory(request).await)
+        let Memory::Forget { id, token_file, at } = self;
+        let request = ForgetMemoryRequest { swarm: at.swarm.to_string(), memory: id.to_string() };
+        let mut admin = at.common.admin_as(token_file.as_deref()).await?;
+        at.common.print(admin.forget_memory(request).await)
     }
 }

@@ -15,12 +15,14 @@ mod dead_letters;
 mod definitions;
 mod events;
 mod ids;
+mod in_swarm;
 mod list;
 mod logs;
 mod mcp_config;
 mod memory;
 mod oauth;
 mod questions;
+mod runners;
 mod secrets;
 mod simulate;
 mod status;
@@ -39,10 +41,9 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
-use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
-use uuid::Uuid;
 
+use self::in_swarm::InSwarm;
 use crate::api::client;
 use crate::cluster::member::FORMAT;
 use crate::demo;
@@ -67,9 +68,6 @@ struct Common {
     /// The data directory.
     #[arg(long, value_name = "DIR", env = "SKEIN_DATA", default_value = ".skein")]
     data: PathBuf,
-    /// The swarm.
-    #[arg(long, value_name = "NAME", env = "SKEIN_SWARM", default_value = "default")]
-    swarm: Name,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -99,21 +97,6 @@ impl Common {
     async fn admin_as(&self, token_file: Option<&Path>) -> Result<client::Admin, CliError> {
         let Some(file) = token_file else { return Ok(self.admin().await?) };
         Ok(client::connect_as(&self.layout(), &token::secret_of(file)?).await?)
-    }
-
-    /// The member of the swarm that has the name, if a node runs and knows one: no other agent may join under it.
-    async fn member(&self, name: &Name) -> Result<Option<Uuid>, CliError> {
-        let mut admin = match self.admin().await {
-            Err(refusal) if refusal.code == Code::Unavailable => return Ok(None),
-            reached => reached?,
-        };
-        let members = client::list(&mut admin, "agents", self.swarm.as_str(), u32::MAX).await?;
-        let found = members.rows.iter().find(|member| member["name"] == name.as_str());
-        if found.is_none() && members.rebuilding {
-            let problem = "not all members can be listed yet, so nobody knows whether one has the name; try again in a moment, or say which agent it is with --agent";
-            return Err(Refusal::new(Code::Unavailable, problem).into());
-        }
-        Ok(found.and_then(|member| member["id"].as_str()?.parse().ok()))
     }
 
     /// Prints what a node has shown: nothing has changed by it.
@@ -166,7 +149,8 @@ enum Command {
     /// Show what the work cost, by day and agent: as agents, runs and sessions have reported it.
     Costs(costs::Costs),
     /// List runners.
-    Runners(list::Of<list::Runners>),
+    #[command(subcommand)]
+    Runners(runners::Runners),
     /// Show, create and cancel tasks; `skein tasks list` lists them.
     #[command(subcommand)]
     Task(task::Task),
@@ -316,7 +300,7 @@ impl Cli {
             Command::Waits(list) => list.run().await,
             Command::Instances(list) => list.run().await,
             Command::Costs(costs) => costs.run().await,
-            Command::Runners(list) => list.run().await,
+            Command::Runners(runners) => runners.run().await,
             Command::Task(task) => task.run().await,
             Command::Memory(memory) => memory.run().await,
             Command::Questions(questions) => questions.run().await,
@@ -394,6 +378,7 @@ mod tests {
             "skein swarm remove-member ann --swarm build --token-file lead.token",
             "skein swarm list",
             "skein tasks list --json --limit 5",
+            "skein runners list --limit 5",
             "skein task create text --priority 70 --tag a --depends-on 0190e0a0-0000-7000-8000-000000000001",
             "skein task show 0190e0a0-0000-7000-8000-000000000001",
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",

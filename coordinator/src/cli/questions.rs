@@ -6,7 +6,7 @@ use skein_proto::v1::AnswerQuestionRequest;
 use uuid::Uuid;
 
 use super::table::Column;
-use super::{CliError, Common, ids, list};
+use super::{CliError, InSwarm, ids, list};
 
 const OPEN: &[Column] = &[
     ("ID", &["id"]),
@@ -35,7 +35,7 @@ pub(super) enum Questions {
         #[arg(long, default_value_t = 100)]
         limit: u32,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Answer one. The first answer counts.
     Answer {
@@ -46,7 +46,7 @@ pub(super) enum Questions {
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         answer: String,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Say that nobody will answer one.
     Decline {
@@ -57,22 +57,22 @@ pub(super) enum Questions {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
 }
 
 impl Questions {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (id, answer, reason, common) = match self {
-            Questions::List { answered, limit, common } => {
+        let (id, answer, reason, at) = match self {
+            Questions::List { answered, limit, at } => {
                 let (view, columns) = if answered { ("answers", OVER) } else { ("questions", OPEN) };
-                return list::rows(&common, view, "", columns, limit).await;
+                return list::rows(&at, view, "", columns, limit).await;
             }
-            Questions::Answer { id, answer, common } => (id, answer, String::new(), common),
-            Questions::Decline { id, reason, common } => (id, String::new(), reason, common),
+            Questions::Answer { id, answer, at } => (id, answer, String::new(), at),
+            Questions::Decline { id, reason, at } => (id, String::new(), reason, at),
         };
-        let (swarm, question) = (common.swarm.to_string(), id.to_string());
+        let (swarm, question) = (at.swarm.to_string(), id.to_string());
         let request = AnswerQuestionRequest { swarm, question, answer, reason };
-        common.print(common.admin().await?.answer_question(request).await)
+        at.common.print(at.common.admin().await?.answer_question(request).await)
     }
 }

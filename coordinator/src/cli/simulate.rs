@@ -11,7 +11,7 @@ use skein_shared::id::Name;
 use skein_shared::triggers::{self, Envelope};
 
 use super::table::{self, Column};
-use super::{CliError, Common};
+use super::{CliError, InSwarm};
 use crate::config::Provider;
 use crate::entity::Clock;
 use crate::ingress;
@@ -37,7 +37,7 @@ pub(super) struct Simulate {
     #[arg(long, value_name = "DIR")]
     agents: Option<PathBuf>,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 /// A request as somebody wrote it down. A body that is text is taken as it is.
@@ -52,18 +52,18 @@ struct Fixture {
 impl Simulate {
     pub(super) fn run(self) -> Result<(), CliError> {
         let event = self.event()?;
-        let folder = self.agents.clone().unwrap_or_else(|| self.common.layout().agents());
+        let folder = self.agents.clone().unwrap_or_else(|| self.at.common.layout().agents());
         let found = definition::load(&folder, &[]).map_err(|problem| CliError::Usage(problem.to_string()))?;
         for (name, problem) in &found.wrong {
             table::note(format_args!("skein: {name} is left out: {problem}"));
         }
-        let swarm = self.common.swarm.as_str();
+        let swarm = self.at.swarm.as_str();
         let of_swarm = found.definitions.iter().filter(|((of, _), _)| of == swarm);
         let subscriptions = of_swarm
             .flat_map(|((_, agent), known)| known.public.subscriptions.iter().map(move |text| (agent, text)));
         let rows =
             subscriptions.map(|(agent, text)| row(agent, text, &event)).collect::<Result<Vec<_>, _>>()?;
-        Ok(table::print(&rows, COLUMNS, self.common.json)?)
+        Ok(table::print(&rows, COLUMNS, self.at.common.json)?)
     }
 
     fn event(&self) -> Result<Envelope, CliError> {

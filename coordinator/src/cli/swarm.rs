@@ -7,8 +7,11 @@ use clap::Subcommand;
 use skein_proto::v1::{ConfigureLocksRequest, CreateSwarmRequest, RemoveMemberRequest, ScaleSwarmRequest};
 use skein_shared::id::Name;
 
-use super::{CliError, Common, list};
+use super::table::Column;
+use super::{CliError, Common, InSwarm, list};
 use crate::service::scale::USUAL_GROUP;
+
+const COLUMNS: &[Column] = &[("NAME", &["name"])];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Swarm {
@@ -60,7 +63,7 @@ pub(super) enum Swarm {
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// List the swarms.
     List {
@@ -73,7 +76,8 @@ impl Swarm {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
             Swarm::List { common } => {
-                list::rows(&common, "swarms", "", &[("NAME", &["name"])], list::ALL).await
+                let swarms = list::beside(&common, "swarms", list::ALL).await?;
+                list::print(swarms, COLUMNS, list::ALL, common.json)
             }
             Swarm::Create { name, common } => {
                 let request = CreateSwarmRequest { name: name.to_string() };
@@ -94,10 +98,10 @@ impl Swarm {
                 };
                 common.print(common.admin().await?.configure_locks(request).await)
             }
-            Swarm::RemoveMember { member, token_file, common } => {
-                let request = RemoveMemberRequest { swarm: common.swarm.to_string(), member };
-                let mut admin = common.admin_as(token_file.as_deref()).await?;
-                common.print(admin.remove_member(request).await)
+            Swarm::RemoveMember { member, token_file, at } => {
+                let request = RemoveMemberRequest { swarm: at.swarm.to_string(), member };
+                let mut admin = at.common.admin_as(token_file.as_deref()).await?;
+                at.common.print(admin.remove_member(request).await)
             }
         }
     }

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use skein_proto::v1::{CancelTaskRequest, CreateTaskRequest, TaskRequest};
 use uuid::Uuid;
 
-use super::{CliError, Common, ids};
+use super::{CliError, InSwarm, ids};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Task {
@@ -14,7 +14,7 @@ pub(super) enum Task {
         #[arg(value_parser = ids::id)]
         id: Uuid,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Put a task into the pool.
     Create {
@@ -33,7 +33,7 @@ pub(super) enum Task {
         #[arg(long, default_value = "", hide_default_value = true)]
         idempotency_key: String,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Cancel a task.
     Cancel {
@@ -44,34 +44,33 @@ pub(super) enum Task {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
 }
 
 impl Task {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (answer, common) = match self {
-            Task::Show { id, common } => {
-                let request = TaskRequest { swarm: common.swarm.to_string(), task: id.to_string() };
-                return common.show(common.admin().await?.show_task(request).await);
+        let (answer, at) = match self {
+            Task::Show { id, at } => {
+                let request = TaskRequest { swarm: at.swarm.to_string(), task: id.to_string() };
+                return at.common.show(at.common.admin().await?.show_task(request).await);
             }
-            Task::Create { text, priority, tags, depends_on, idempotency_key, common } => {
+            Task::Create { text, priority, tags, depends_on, idempotency_key, at } => {
                 let request = CreateTaskRequest {
-                    swarm: common.swarm.to_string(),
+                    swarm: at.swarm.to_string(),
                     text,
                     priority,
                     tags,
                     depends_on: depends_on.iter().map(Uuid::to_string).collect(),
                     idempotency_key,
                 };
-                (common.admin().await?.create_task(request).await, common)
+                (at.common.admin().await?.create_task(request).await, at)
             }
-            Task::Cancel { id, reason, common } => {
-                let request =
-                    CancelTaskRequest { swarm: common.swarm.to_string(), task: id.to_string(), reason };
-                (common.admin().await?.cancel_task(request).await, common)
+            Task::Cancel { id, reason, at } => {
+                let request = CancelTaskRequest { swarm: at.swarm.to_string(), task: id.to_string(), reason };
+                (at.common.admin().await?.cancel_task(request).await, at)
             }
         };
-        common.print(answer)
+        at.common.print(answer)
     }
 }

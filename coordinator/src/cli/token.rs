@@ -13,7 +13,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::cluster_init::CA_KEY;
-use super::{CliError, Common, ids, list, oauth, table};
+use super::{CliError, Common, InSwarm, ids, list, oauth, table};
 use crate::auth::token::{Claims, Issued, Keys, LONGEST, Origin, Rotation};
 use crate::auth::{Rights, Role, View};
 use crate::entity::Clock;
@@ -32,7 +32,7 @@ pub(super) enum Token {
     /// List what was revoked.
     Revoked {
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Let another key sign; tokens of the old one hold until their end.
     RotateKeys(RotateKeys),
@@ -46,7 +46,7 @@ impl Token {
             Token::Refresh(refresh) => refresh.run().await,
             Token::Revoke(revoke) => revoke.run().await,
             Token::RotateKeys(rotate) => rotate.run(),
-            Token::Revoked { common } => list::rows(&common, "revocations", "", REVOKED, list::ALL).await,
+            Token::Revoked { at } => list::rows(&at, "revocations", "", REVOKED, list::ALL).await,
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) struct Issue {
     #[arg(long)]
     view: Option<View>,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 pub(super) fn lifetime(text: &str) -> Result<Duration, String> {
@@ -107,7 +107,7 @@ impl Issue {
             )));
         }
         let claims = Claims {
-            swarm: self.common.swarm.clone(),
+            swarm: self.at.swarm.clone(),
             agent,
             agent_name: self.name.clone(),
             role: self.role,
@@ -116,8 +116,9 @@ impl Issue {
             lifetime: self.lifetime,
         };
         let renewable = self.renewable.map(|span| clock.now() + span);
-        let issued = sign(&self.common, claims, Origin { rights, renewable, ..Origin::default() }, &clock)?;
-        if self.common.json {
+        let origin = Origin { rights, renewable, ..Origin::default() };
+        let issued = sign(&self.at.common, claims, origin, &clock)?;
+        if self.at.common.json {
             let (expires, token) = (issued.expires_at.iso(), issued.text());
             let shown = json!({"agent": agent, "id": issued.id, "expiresAt": expires, "token": token});
             return Ok(table::print_document(&shown, true)?);
@@ -132,7 +133,7 @@ impl Issue {
 
 /// Signs a token with the key of the data directory. It may be exchanged for later ones until `renewable` is over.
 pub(super) fn issue(
-    common: &Common,
+    at: &InSwarm,
     role: Role,
     name: Name,
     agent: Uuid,
@@ -140,7 +141,7 @@ pub(super) fn issue(
     renewable: Option<Duration>,
 ) -> Result<Issued, CliError> {
     let claims = Claims {
-        swarm: common.swarm.clone(),
+        swarm: at.swarm.clone(),
         agent,
         agent_name: name,
         role,
@@ -150,7 +151,7 @@ pub(super) fn issue(
     };
     let clock = Clock::start();
     let renewable = renewable.map(|span| clock.now() + span);
-    sign(common, claims, Origin { renewable, ..Origin::default() }, &clock)
+    sign(&at.common, claims, Origin { renewable, ..Origin::default() }, &clock)
 }
 
 fn sign(common: &Common, claims: Claims, origin: Origin, clock: &Clock) -> Result<Issued, CliError> {
@@ -206,23 +207,24 @@ pub(super) struct Revoke {
     #[command(flatten)]
     what: What,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Revoke {
     async fn run(self) -> Result<(), CliError> {
         let text = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
         let request = RevokeRequest {
-            swarm: self.common.swarm.to_string(),
+            swarm: self.at.swarm.to_string(),
             token: self.what.token_file.as_deref().map(secret_of).transpose()?.unwrap_or_default(),
             id: text(self.what.id),
             agent: text(self.what.agent),
             everyone: self.what.everyone,
         };
-        let layout = self.common.layout();
+        let common = &self.at.common;
+        let layout = common.layout();
         let own = std::fs::read_to_string(layout.operator_token());
         let is_own = own.is_ok_and(|token| token.trim() == request.token);
-        self.common.print(self.common.admin().await?.revoke(request).await)?;
+        common.print(common.admin().await?.revoke(request).await)?;
         if is_own {
             table::note(format_args!("that was this command line's own; make another: {}", renewal(&layout)));
         }
@@ -302,8 +304,7 @@ mod tests {
     #[test]
     fn a_folder_without_a_key_is_none_of_a_node() {
         let folder = tempfile::tempdir().unwrap();
-        let swarm = Name::parse("default").unwrap();
-        let common = Common { data: folder.path().to_owned(), swarm, json: false };
+        let common = Common { data: folder.path().to_owned(), json: false };
         let refused = RotateKeys { prepare: false, retire: false, common }.run().unwrap_err();
         assert_eq!(refused.exit(), Code::NotFound.exit());
         assert!(refused.to_string().contains("name the data directory of a node"), "{refused}");

@@ -10,7 +10,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::table::{self, Column};
-use super::{CliError, Common, ids, token};
+use super::{CliError, InSwarm, ids, token};
 use crate::auth::{Role, View};
 use crate::mcp::connection::{Called, Connection, ConnectionError};
 use crate::node::Endpoint;
@@ -76,7 +76,7 @@ pub(super) struct AsWhom {
     #[arg(long, value_parser = ids::id)]
     agent: Option<Uuid>,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl Tools {
@@ -86,12 +86,12 @@ impl Tools {
             Tools::Find { words, limit, as_whom } => {
                 let wanted = json!({ "query": words.join(" "), "limit": limit, "format": "rows" });
                 let found = find(&as_whom, wanted).await?;
-                Ok(table::print(&rows(&found), FOUND, as_whom.common.json)?)
+                Ok(table::print(&rows(&found), FOUND, as_whom.at.common.json)?)
             }
             Tools::Describe { tool, as_whom } => describe(&tool, &as_whom).await,
             Tools::Call { tool, arguments, as_whom } => {
                 let called = as_whom.call(&tool, read_arguments(&arguments)?).await?;
-                print(&called, as_whom.common.json)
+                print(&called, as_whom.at.common.json)
             }
         }
     }
@@ -100,13 +100,13 @@ impl Tools {
 impl AsWhom {
     /// Opens a session with a token of its own.
     async fn connect(&self, view: &View) -> Result<Connection, CliError> {
-        let endpoint = Endpoint::of_a_node(&self.common.layout())?;
+        let endpoint = Endpoint::of_a_node(&self.at.common.layout())?;
         let name = match &self.name {
             Some(name) => name.clone(),
             None => Name::parse(self.role.as_str())?,
         };
         let agent = self.agent(&name).await?;
-        let issued = token::issue(&self.common, self.role, name, agent, LIFETIME, None)?;
+        let issued = token::issue(&self.at, self.role, name, agent, LIFETIME, None)?;
         // Not by its public address: this machine need not reach that, and it may want TLS.
         let url = format!("http://{}/mcp/{view}", endpoint.http);
         Ok(Connection::connect(&url, issued.text()).await?)
@@ -116,10 +116,10 @@ impl AsWhom {
     async fn agent(&self, name: &Name) -> Result<Uuid, CliError> {
         let is_named = self.name.is_some() && matches!(self.role, Role::Lead | Role::Worker);
         let known = match self.agent {
-            None if is_named => self.common.member(name).await?,
+            None if is_named => self.at.member(name).await?,
             given => given,
         };
-        Ok(known.unwrap_or_else(|| agent_id(&self.common.swarm, name)))
+        Ok(known.unwrap_or_else(|| agent_id(&self.at.swarm, name)))
     }
 
     /// Calls a tool by its name, listed or not.
@@ -136,7 +136,7 @@ async fn list(view: &View, as_whom: &AsWhom) -> Result<(), CliError> {
     let client = as_whom.connect(view).await?;
     let tools = client.list().await;
     client.close().await;
-    Ok(table::print(&tools?, LISTED, as_whom.common.json)?)
+    Ok(table::print(&tools?, LISTED, as_whom.at.common.json)?)
 }
 
 async fn find(as_whom: &AsWhom, wanted: Value) -> Result<Value, CliError> {
@@ -153,7 +153,7 @@ async fn describe(name: &str, as_whom: &AsWhom) -> Result<(), CliError> {
             format!("there is no tool `{name}` for a {}; did you mean {}?", as_whom.role, near.join(", "));
         return Err(CliError::Refused(Refusal::new(Code::NotFound, problem)));
     };
-    if as_whom.common.json {
+    if as_whom.at.common.json {
         return Ok(table::print_document(&tool, true)?);
     }
     let said = |field: &str| tool[field].as_str().unwrap_or_default().to_owned();

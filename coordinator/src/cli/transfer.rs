@@ -1,6 +1,6 @@
 //! `skein export` and `skein import`: from the embedded store to Redis and back, while no node runs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -77,13 +77,13 @@ fn whole(
     // First, for a lost store makes the rest fail.
     let exported = closed.map_err(CliError::from).and_then(|()| Ok(exported?));
     exported.inspect_err(|_| {
-        let _ = std::fs::remove_file(file);
+        let _ = fs::remove_file(file);
     })
 }
 
 impl Import {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let file = File::open(&self.file).map_err(|error| unusable(&self.file, &error))?;
+        let file = open(&self.file)?;
         let alone = self.place.open(true).await?;
         // What was read of the store that was here before could pass for what there is of the new one.
         if let Err(problem) = projection::remove(&Layout::new(&self.place.data).projection()) {
@@ -94,6 +94,21 @@ impl Import {
         alone.close().await?;
         self.place.report(&imported?)
     }
+}
+
+/// Opens what is to be imported. It is read twice, which a pipe does not let anybody do; and to open one waits for
+/// whoever writes into it.
+fn open(path: &Path) -> Result<File, CliError> {
+    let about = fs::metadata(path).map_err(|error| unusable(path, &error))?;
+    if about.is_file() {
+        return File::open(path).map_err(|error| unusable(path, &error));
+    }
+    let problem = format!(
+        "{} is a pipe or a folder, and an import reads a file, all of it twice; write it into a file first, and name \
+         that one",
+        path.display()
+    );
+    Err(Refusal::new(Code::InvalidArgument, problem).into())
 }
 
 impl Place {
@@ -151,6 +166,8 @@ impl From<TransferError> for CliError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[tokio::test]
@@ -161,17 +178,31 @@ mod tests {
         place("old").open(true).await.unwrap().close().await.unwrap();
         Export { file: file.clone(), place: place("old") }.run().await.unwrap();
         let data = place("new").data;
-        std::fs::create_dir(&data).unwrap();
+        fs::create_dir(&data).unwrap();
         let left = ["projection.db", "projection.db-wal", "projection.db-shm"].map(|name| data.join(name));
         for path in &left {
-            std::fs::write(path, "of another store").unwrap();
+            fs::write(path, "of another store").unwrap();
         }
         Import { file: file.clone(), place: place("new") }.run().await.unwrap();
         assert!(left.iter().all(|path| !path.exists()));
-        let written = std::fs::read(&file).unwrap();
+        let written = fs::read(&file).unwrap();
         let refused = Export { file: file.clone(), place: place("new") }.run().await.unwrap_err();
         assert_eq!(refused.exit(), Code::AlreadyExists.exit(), "{refused}");
-        assert!(std::fs::read(&file).unwrap() == written, "it takes the place of no file");
+        assert!(fs::read(&file).unwrap() == written, "it takes the place of no file");
+    }
+
+    #[tokio::test]
+    async fn an_import_of_what_can_be_read_once_alone_is_refused_before_anything_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let (read, _) = std::io::pipe().unwrap();
+        let pipe = PathBuf::from(format!("/dev/fd/{}", read.as_raw_fd()));
+        for file in [pipe, folder.path().to_owned()] {
+            let place = Place { data: folder.path().join("new"), redis: None, json: true };
+            let refused = Import { file, place }.run().await.unwrap_err();
+            assert_eq!(refused.exit(), Code::InvalidArgument.exit(), "{refused}");
+            assert!(refused.to_string().contains("write it into a file first"), "{refused}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
@@ -179,13 +210,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("export.jsonl");
         let summary = || Summary { lines: 1, state: "state".to_owned(), file: "file".to_owned() };
-        std::fs::write(&file, "all of it").unwrap();
+        fs::write(&file, "all of it").unwrap();
         whole(&file, Ok(summary()), Ok(())).unwrap();
         assert!(file.exists());
         let lost = StartError::Failed("store: another coordinator has taken shard 7".to_owned());
         let said = whole(&file, Ok(summary()), Err(lost)).unwrap_err().to_string();
         assert!(said.contains("shard 7") && !file.exists(), "{said}");
-        std::fs::write(&file, "half of it").unwrap();
+        fs::write(&file, "half of it").unwrap();
         whole(&file, Err(TransferError::Checksum), Ok(())).unwrap_err();
         assert!(!file.exists());
     }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::simulate::Simulate;
 use super::table::Column;
-use super::{CliError, Common, ids, list};
+use super::{CliError, InSwarm, ids, list};
 
 const COLUMNS: &[Column] = &[
     ("ID", &["receiptId"]),
@@ -27,7 +27,7 @@ pub(super) enum Webhooks {
         #[arg(long, default_value_t = 100)]
         limit: u32,
         #[command(flatten)]
-        common: Common,
+        at: InSwarm,
     },
     /// Show one as it came, and what it led to.
     Show(One),
@@ -43,29 +43,30 @@ pub(super) struct One {
     #[arg(value_parser = ids::id)]
     id: Uuid,
     #[command(flatten)]
-    common: Common,
+    at: InSwarm,
 }
 
 impl One {
     fn request(&self) -> WebhookRequest {
-        WebhookRequest { swarm: self.common.swarm.to_string(), receipt: self.id.to_string() }
+        WebhookRequest { swarm: self.at.swarm.to_string(), receipt: self.id.to_string() }
     }
 }
 
 impl Webhooks {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (answer, common) = match self {
-            Webhooks::List { limit, common } => {
-                return list::rows(&common, "webhooks", "", COLUMNS, limit).await;
+        let (answer, at) = match self {
+            Webhooks::List { limit, at } => {
+                return list::rows(&at, "webhooks", "", COLUMNS, limit).await;
             }
             Webhooks::Simulate(simulate) => return simulate.run(),
             Webhooks::Show(one) => {
-                return one.common.show(one.common.admin().await?.show_webhook(one.request()).await);
+                let common = &one.at.common;
+                return common.show(common.admin().await?.show_webhook(one.request()).await);
             }
             Webhooks::Replay(one) => {
-                (one.common.admin().await?.replay_webhook(one.request()).await, one.common)
+                (one.at.common.admin().await?.replay_webhook(one.request()).await, one.at)
             }
         };
-        common.print(answer)
+        at.common.print(answer)
     }
 }

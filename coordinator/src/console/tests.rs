@@ -400,7 +400,7 @@ impl Bed {
         let key = EntityKey::of(Kind::Questions, &name("default"));
         let (request, command) = (Asking::once(Uuid::now_v7()), questions::Command::Ask(Box::new(ask)));
         match self.node.entities.ask::<Questions>(&key, request, command).await.unwrap() {
-            questions::Reply::Asked(question) => question["id"].as_str().unwrap().to_owned(),
+            questions::Reply::Asked(asked) => asked.question["id"].as_str().unwrap().to_owned(),
             other @ questions::Reply::Done => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skein_shared::epics::{Command, Create, Epics, Reply, Status, Update};
 use skein_shared::id::Kind;
 use skein_shared::which::Which;
-use skein_shared::{Code, Refusal, wire};
+use skein_shared::{Refusal, wire};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -24,12 +24,10 @@ impl Service {
         create: Create,
     ) -> Result<(Value, Value), Refusal> {
         self.require_lead(who).await?;
-        self.must_be_member(who, create.lead).await?;
-        let create = Create { creator: Some(who.agent), ..create };
-        match self
-            .change::<Epics>(&who.entity(Kind::Epics), request, Command::Create(Box::new(create)))
-            .await?
-        {
+        let (agent, create) = (create.lead, Create { creator: Some(who.agent), ..create });
+        let command = Command::Create(Box::new(create));
+        let command = self.naming(who, agent, command, Command::Denied).await?;
+        match self.change::<Epics>(&who.entity(Kind::Epics), request, command).await? {
             Reply::Created(epic) => self.with_channel(who, epic).await,
             _ => Err(unexpected("the epics")),
         }
@@ -75,10 +73,10 @@ impl Service {
         update: Update,
     ) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
-        self.must_be_member(who, update.lead.flatten()).await?;
-        let update = Update { by: self.caller(who).await?, ..update };
-        let key = who.entity(Kind::Epics);
-        match self.change::<Epics>(&key, request, Command::Update(Box::new(update))).await? {
+        let (agent, update) = (update.lead.flatten(), Update { by: self.caller(who).await?, ..update });
+        let command = Command::Update(Box::new(update));
+        let command = self.naming(who, agent, command, Command::Denied).await?;
+        match self.change::<Epics>(&who.entity(Kind::Epics), request, command).await? {
             // It is changed, whether it can be looked at or not.
             Reply::Epic { id, name, status } => {
                 let found = self.find_epic(who, Which::Id(id)).await;
@@ -119,18 +117,6 @@ impl Service {
         let body = self.body(&key, &format!("epic/{id}")).await?;
         let shown = body.map(|body| wire::shown(body, &[]));
         Ok((id, shown.unwrap_or_else(|| brief(id, &name, status))))
-    }
-
-    /// A named agent must be a member of the swarm.
-    pub(super) async fn must_be_member(&self, who: &Principal, agent: Option<Uuid>) -> Result<(), Refusal> {
-        let Some(agent) = agent else { return Ok(()) };
-        match self.member(who, agent).await? {
-            Some(_) => Ok(()),
-            None => Err(Refusal::new(
-                Code::NotFound,
-                format!("there is no agent {agent} in this swarm; get-swarm lists its members"),
-            )),
-        }
     }
 }
 

@@ -124,7 +124,6 @@ impl Service {
     ) -> Result<Changed, Refusal> {
         self.require_lead(who).await?;
         let message = self.inbox_message(who, delegation.message).await?;
-        self.must_be_member(who, Some(delegation.agent)).await?;
         let text = |field: &str| message[field].as_str().map(str::to_owned);
         let words = delegation.description.or_else(|| text("content")).unwrap_or_default();
         let source =
@@ -139,7 +138,7 @@ impl Service {
         let target = if delegation.offer { Target::Offer { agent } } else { Target::Assign { agent } };
         let rules = Rules::Inbox { allow_duplicate: delegation.allow_duplicate };
         let create = Create { by: Some(who.agent), spec, target, rules, facts: Vec::new() };
-        let task = self.hand_over(who, request, delegation.message, create).await?;
+        let task = self.hand_over(who, request, delegation.message, agent, create).await?;
         Ok(Changed { task, repeated: false, warnings: Vec::new() })
     }
 
@@ -149,9 +148,11 @@ impl Service {
         who: &Principal,
         request: Uuid,
         message: Uuid,
+        worker: Option<Uuid>,
         create: Create,
     ) -> Result<Value, Refusal> {
         let command = Command::Delegate { agent: who.agent, message, task: Box::new(create.clone()) };
+        let command = self.naming(who, worker, command, Command::Denied).await?;
         let reply = self.change::<Inboxes>(&who.entity(Kind::Inboxes), request, command).await?;
         let Reply::Ended(fields) = reply else { return Err(unexpected("the inboxes")) };
         let id = fields["delegatedToTaskId"].as_str().and_then(|id| Uuid::try_parse(id).ok());

@@ -149,8 +149,9 @@ impl Service {
         remember: Remember,
     ) -> Result<Taught, Refusal> {
         self.require_lead(who).await?;
-        self.must_be_member(who, remember.agent).await?;
-        self.learn(who, request, remember).await
+        let (agent, command) = (remember.agent, Command::Remember(Box::new(remember)));
+        let command = self.naming(who, agent, command, Command::Denied).await?;
+        self.learn(who, request, command).await
     }
 
     /// Writes a text down in pieces, all or none, each unless it is written down already. An agent does so for itself,
@@ -167,16 +168,15 @@ impl Service {
                 "agentId is another agent's: an agent remembers for itself, and the lead for others",
             ));
         }
-        self.must_be_member(who, text.agent).await?;
-        let command = Command::Index(Box::new(text));
+        let (agent, command) = (text.agent, Command::Index(Box::new(text)));
+        let command = self.naming(who, agent, command, Command::Denied).await?;
         match self.change::<Memory>(&who.entity(Kind::Memory), request, command).await? {
             Reply::Indexed(memories) => Ok(memories),
             _ => Err(unexpected("the memory")),
         }
     }
 
-    async fn learn(&self, who: &Principal, request: Uuid, remember: Remember) -> Result<Taught, Refusal> {
-        let command = Command::Remember(Box::new(remember));
+    async fn learn(&self, who: &Principal, request: Uuid, command: Command) -> Result<Taught, Refusal> {
         match self.change::<Memory>(&who.entity(Kind::Memory), request, command).await? {
             Reply::Remembered(body) => {
                 let memory = body["id"].as_str().and_then(|id| Uuid::try_parse(id).ok());
@@ -199,6 +199,8 @@ fn shape(body: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use skein_shared::pool::{self, Pool};
+
     use super::*;
     use crate::entity::tests::node;
     use crate::service::swarm::Introduction;
@@ -234,6 +236,7 @@ mod tests {
         let mut memories = Vec::new();
         for (scope, content) in [(Scope::Agent, "mine"), (Scope::Swarm, "ours"), (Scope::Agent, "a secret")] {
             let taught = learning(ann.agent, scope, content);
+            let taught = Command::Remember(Box::new(taught));
             memories.push(service.learn(&ann, Uuid::now_v7(), taught).await.unwrap().memory);
         }
         let [own, shared, secret] = memories[..] else { panic!("{memories:?}") };
@@ -253,6 +256,25 @@ mod tests {
             let code = forgotten.err().map(|refusal| refusal.code);
             assert_eq!(code, refused, "{}, {:?}", who.agent_name, who.role);
         }
+    }
+
+    #[tokio::test]
+    async fn a_text_that_is_sent_again_is_known_though_the_agent_that_it_was_for_has_left() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let (lead, ann) = (Principal::named("lead", Role::Lead), Principal::named("ann", Role::Worker));
+        for (who, lead) in [(&lead, true), (&ann, false)] {
+            let introduction =
+                Introduction { name: who.agent_name.to_string(), lead, ..Introduction::default() };
+            service.join(who, Uuid::now_v7(), introduction).await.unwrap();
+        }
+        let (request, text) = (Uuid::now_v7(), learning(ann.agent, Scope::Agent, "they swing"));
+        let first = service.index(&lead, request, text.clone()).await.unwrap();
+        let (key, leave) = (lead.entity(Kind::Pool), pool::Command::Leave { agent: ann.agent });
+        service.change::<Pool>(&key, Uuid::now_v7(), leave).await.unwrap();
+        assert_eq!(service.index(&lead, request, text.clone()).await, Ok(first));
+        let refused = service.index(&lead, Uuid::now_v7(), text).await.unwrap_err();
+        assert_eq!(refused.code, Code::NotFound, "{refused}");
     }
 
     #[tokio::test]
@@ -284,7 +306,7 @@ mod tests {
     async fn a_memory_is_read_though_that_cannot_be_noted() {
         let node = node();
         let (service, who) = (Service::new(node.entities.clone()), Principal::named("worker", Role::Worker));
-        let taught = learning(who.agent, Scope::Agent, "they swing");
+        let taught = Command::Remember(Box::new(learning(who.agent, Scope::Agent, "they swing")));
         let memory = service.learn(&who, Uuid::now_v7(), taught).await.unwrap().memory;
         node.store.contents().faults().push(Fault::Refused);
         let read = service.get_memory(&who, Uuid::now_v7(), memory).await.unwrap();

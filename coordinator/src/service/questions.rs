@@ -92,12 +92,12 @@ impl Service {
         // In this order: what is answered before this position shows in the question, what is answered after it shows
         // to whoever waits from there on. It is asked, whether it can be looked at or not.
         let cursor = self.newest_position().await.unwrap_or(before);
-        let id = asked["id"].as_str().and_then(|id| Uuid::try_parse(id).ok());
+        let id = asked.question["id"].as_str().and_then(|id| Uuid::try_parse(id).ok());
         let question = match id {
-            Some(id) => self.shown_or(who, id, asked).await?,
-            None => asked,
+            Some(id) => self.shown_or(who, id, asked.question).await?,
+            None => asked.question,
         };
-        Ok(Asked { question, cursor, lead_told: lead.is_some() })
+        Ok(Asked { question, cursor, lead_told: asked.lead_told.unwrap_or(lead.is_some()) })
     }
 
     /// Refuses the caller a question for a task that is not its own, whoever is to answer it.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::slice;
 
 use serde_json::{Value, json};
+use skein_shared::denied::Denied;
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
@@ -66,6 +67,24 @@ impl Service {
     pub(super) async fn member(&self, who: &Principal, id: Uuid) -> Result<Option<Value>, Refusal> {
         let body = self.body(&who.entity(Kind::Pool), &format!("member/{id}")).await?;
         Ok(body.map(|body| wire::shown(body, &[])))
+    }
+
+    /// A command that names an agent, which must be a member of the swarm. A repeat of what was done may name one that
+    /// has left since: the command goes to its entity all the same, `denied` if the agent is no member.
+    pub(super) async fn naming<C>(
+        &self,
+        who: &Principal,
+        agent: Option<Uuid>,
+        command: C,
+        denied: impl FnOnce(Denied<C>) -> C,
+    ) -> Result<C, Refusal> {
+        let Some(agent) = agent else { return Ok(command) };
+        if self.member(who, agent).await?.is_some() {
+            return Ok(command);
+        }
+        let problem = format!("there is no agent {agent} in this swarm; get-swarm lists its members");
+        let refusal = Refusal::new(Code::NotFound, problem);
+        Ok(denied(Denied { command: Box::new(command), refusal }))
     }
 
     /// An agent must have joined. Those who only look, and operators, are no agents.

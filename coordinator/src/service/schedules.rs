@@ -53,9 +53,10 @@ impl Service {
         create: Create,
     ) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
-        self.must_be_member(who, create.target).await?;
-        let create = Create { creator: Some(who.agent), ..create };
-        self.on_schedule(who, request, Command::Create(Box::new(create))).await
+        let (agent, create) = (create.target, Create { creator: Some(who.agent), ..create });
+        let command = Command::Create(Box::new(create));
+        let command = self.naming(who, agent, command, Command::Denied).await?;
+        self.on_schedule(who, request, command).await
     }
 
     /// Changes what is given.
@@ -69,9 +70,10 @@ impl Service {
         update: Update,
     ) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
-        self.must_be_member(who, update.target.flatten()).await?;
-        let update = Update { by: self.caller(who).await?, ..update };
-        self.on_schedule(who, request, Command::Update(Box::new(update))).await
+        let (agent, update) = (update.target.flatten(), Update { by: self.caller(who).await?, ..update });
+        let command = Command::Update(Box::new(update));
+        let command = self.naming(who, agent, command, Command::Denied).await?;
+        self.on_schedule(who, request, command).await
     }
 
     /// Deletes a schedule; tasks that it made stay.

@@ -6,6 +6,7 @@ use skein_shared::channels::Read;
 use skein_shared::epics::{self, Epics};
 use skein_shared::id::Kind;
 use skein_shared::pool::{Profile, Rules, Target, TaskSpec};
+use skein_shared::questions::Questions;
 use skein_shared::which::Which;
 
 use super::swarm::Introduction;
@@ -139,6 +140,22 @@ async fn the_lead_hears_of_a_question_and_its_task_shows_it_also_while_lists_are
     assert_eq!(lists::warning(freshness), None);
     let waits: BTreeSet<Uuid> = shown["waitsForInput"].as_array().unwrap().iter().map(id_of).collect();
     assert_eq!(waits, BTreeSet::from([id_of(&named.question), id_of(&unnamed.question)]));
+}
+
+#[tokio::test]
+async fn whether_a_lead_is_told_of_a_question_says_who_tells_it() {
+    let node = node();
+    let service = Service::new(node.entities.clone());
+    let worker = joined(&service, "ann").await;
+    let ask = async || {
+        let draft = questions::Draft { question: "Blue?".to_owned(), ..questions::Draft::default() };
+        Box::pin(service.ask_question(&worker, Uuid::now_v7(), draft)).await.unwrap().lead_told
+    };
+    assert!(!ask().await);
+    // Nobody led when the asker's service looked.
+    let led = skein_shared::questions::Command::TellLead { lead: Uuid::now_v7() };
+    service.change::<Questions>(&worker.entity(Kind::Questions), Uuid::now_v7(), led).await.unwrap();
+    assert!(ask().await);
 }
 
 #[tokio::test]

@@ -4,11 +4,14 @@
 //! controller is needed, so it works wherever the runner may make groups: as root, or in a unit that systemd
 //! delegates to it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use super::mark;
 
 /// Longest wait for a group to report that it is frozen or empty.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -18,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(1);
 const SOON: usize = 200;
 /// Takes in the process whose id is written to it.
 const PROCESSES: &str = "cgroup.procs";
+/// Before the runner's mark in the name of its group.
+const RUNNER: &str = "skein-";
 
 /// The runner's own group, in which those of its instances are made; `None` where that is not possible.
 pub fn root(runner: &str) -> Option<PathBuf> {
@@ -25,10 +30,24 @@ pub fn root(runner: &str) -> Option<PathBuf> {
     let mount = mounts.lines().find_map(mount_point)?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let root = mount.join(own.trim_start_matches('/')).join(format!("skein-{runner}"));
-    let root = if own.contains("..") { mount.join(format!("skein-{runner}")) } else { root };
+    let name = format!("{RUNNER}{runner}");
+    let root = mount.join(own.trim_start_matches('/')).join(&name);
+    let root = if own.contains("..") { mount.join(name) } else { root };
     let made = make(&root).is_ok();
     (made && works(&root)).then_some(root)
+}
+
+/// The runner's own group, and behind it those that it made while it had another name.
+pub fn roots(root: &Path, runner: &str) -> Vec<PathBuf> {
+    let beside = root.parent().and_then(|parent| fs::read_dir(parent).ok());
+    let beside = beside.into_iter().flatten().flatten().map(|entry| entry.path());
+    let earlier = beside.filter(|path| path != root && is_root(path, runner));
+    std::iter::once(root.to_owned()).chain(earlier).collect()
+}
+
+fn is_root(group: &Path, runner: &str) -> bool {
+    let mark = group.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_prefix(RUNNER));
+    mark.is_some_and(|mark| mark::is_same(mark, runner)) && group.is_dir()
 }
 
 /// The fifth field of a line of proc_pid_mountinfo(5), if it is a cgroup2 mount.

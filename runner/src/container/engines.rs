@@ -98,12 +98,13 @@ impl Engine for Engines {
         self.of(spec.container.is_some()).start(spec).await
     }
 
-    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle> {
-        // Containers first: their processes carry the marks that the other engine looks for.
+    async fn find(&self, instance: &str, user: Option<User>) -> Result<Option<Handle>, Failure> {
+        // Containers first: their processes carry the marks that the other engine looks for, and would be taken for
+        // plain ones where the daemon does not say whether there is a container.
         if let Some(docker) = self.docker.get()
-            && let Some(found) = docker.find(instance, user).await
+            && let Some(found) = docker.find(instance, user).await?
         {
-            return Some(found);
+            return Ok(Some(found));
         }
         self.process.find(instance, user).await
     }

@@ -9,6 +9,7 @@ mod exec;
 pub mod freeze;
 mod init;
 pub mod limits;
+pub mod mark;
 pub mod process;
 pub mod shim;
 pub mod tree;
@@ -43,7 +44,10 @@ pub trait Engine: Send + Sync {
 
     /// The first process of an instance that an earlier runner process has started, and of which that could not write
     /// down any more how it is found again. None if there is none, or nobody can say which it is.
-    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle>;
+    ///
+    /// # Errors
+    /// When it is not known now whether there is one: nothing may be concluded from that.
+    async fn find(&self, instance: &str, user: Option<User>) -> Result<Option<Handle>, Failure>;
 
     /// Takes over an instance that an earlier runner process started, with its log. False when it is gone.
     async fn adopt(&self, handle: &Handle, log: &Path) -> bool;

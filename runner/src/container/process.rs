@@ -98,15 +98,22 @@ impl ProcessEngine {
         self.cgroups.as_ref().map(|root| root.join(instance))
     }
 
+    /// The groups in which those of the instances are, also of those that began while the runner had another name.
+    fn roots(&self) -> Vec<PathBuf> {
+        self.cgroups.iter().flat_map(|root| cgroup::roots(root, &self.runner)).collect()
+    }
+
     /// By its first process: the pid, and when that was born.
     async fn handle(&self, instance: &str, (pid, born): (u32, u64), user: Option<User>) -> Handle {
+        let made = self.roots().into_iter().map(|root| root.join(instance)).find(|group| group.exists());
+        let cgroup = made.or_else(|| self.group(instance));
         Handle {
             instance: instance.to_owned(),
             runner: self.runner.clone(),
             pid,
             born,
             boot: seen(|| ready(tree::boot())).await.to_owned(),
-            cgroup: self.group(instance),
+            cgroup,
             user,
             container: None,
         }
@@ -177,11 +184,12 @@ impl Engine for ProcessEngine {
     }
 
     /// The shim makes the first process the leader of a session, and the others of the instance are younger.
-    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle> {
+    async fn find(&self, instance: &str, user: Option<User>) -> Result<Option<Handle>, Failure> {
         let marks = tree::marks(&self.runner, instance);
         let marked = all_seen(move || tree::with_entries(&marks)).await;
-        let first = marked.into_iter().find(|process| process.session == process.pid)?;
-        Some(self.handle(instance, (first.pid, first.born), user).await)
+        let first = marked.into_iter().find(|process| process.session == process.pid);
+        let Some(first) = first else { return Ok(None) };
+        Ok(Some(self.handle(instance, (first.pid, first.born), user).await))
     }
 
     async fn adopt(&self, handle: &Handle, _: &Path) -> bool {
@@ -264,7 +272,7 @@ impl Engine for ProcessEngine {
     async fn list(&self) -> Vec<String> {
         let of = self.runner.clone();
         let mut found = all_seen(move || tree::instances(&of)).await;
-        if let Some(entries) = self.cgroups.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
+        for entries in self.roots().into_iter().filter_map(|root| std::fs::read_dir(root).ok()) {
             let folders = entries.flatten().filter(|entry| entry.path().is_dir());
             found.extend(folders.map(|entry| entry.file_name().to_string_lossy().into_owned()));
         }
@@ -275,14 +283,16 @@ impl Engine for ProcessEngine {
         freeze::kill_marked(tree::marks(&self.runner, instance))
             .await
             .map_err(|error| Failure(format!("what is left of {instance}: {error}")))?;
-        let Some(group) = self.group(instance) else { return Ok(()) };
-        cgroup::kill(&group)
-            .await
-            .map_err(|error| Failure(format!("the control group of {instance}: {error}")))
+        for root in self.roots() {
+            cgroup::kill(&root.join(instance))
+                .await
+                .map_err(|error| Failure(format!("the control group of {instance}: {error}")))?;
+        }
+        Ok(())
     }
 
     async fn close(&self) {
-        if let Some(root) = &self.cgroups {
+        for root in self.roots() {
             // It stays as long as an instance lives in it.
             let _ = std::fs::remove_dir(root);
         }

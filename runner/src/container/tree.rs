@@ -13,7 +13,10 @@ use std::io::{self, Read as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::Handle;
+use super::{Handle, mark};
+
+/// Before a runner's mark in the environment of its processes.
+const RUNNER: &str = "SKEIN_RUNNER=";
 
 /// How often the environment of one that becomes another program is looked at, and after what time first; twice as long
 /// is waited each time, for it may have to wait for a processor.
@@ -119,7 +122,7 @@ fn with_descendants(processes: Vec<Process>, mut inside: BTreeSet<u32>) -> Vec<P
 /// What stands in the environment of an instance's processes, `NAME=value`. One that an earlier build has started is
 /// not known with its runner.
 pub fn marks(runner: &str, instance: &str) -> Vec<String> {
-    let runner = (!runner.is_empty()).then(|| format!("SKEIN_RUNNER={runner}"));
+    let runner = (!runner.is_empty()).then(|| format!("{RUNNER}{runner}"));
     runner.into_iter().chain([format!("SKEIN_INSTANCE={instance}")]).collect()
 }
 
@@ -142,13 +145,13 @@ pub fn with_entries(wanted: &[String]) -> io::Result<Vec<Process>> {
     Ok(with_descendants(processes, inside))
 }
 
-/// The instances that have a process marked as this runner's.
+/// The instances that have a process marked as this runner's, whatever it was called when it started them.
 pub fn instances(runner: &str) -> io::Result<BTreeSet<String>> {
-    let mark = format!("SKEIN_RUNNER={runner}");
+    let mark = format!("{RUNNER}{runner}");
     let mut found = BTreeSet::new();
     for process in all()?.iter().filter(|process| !process.is_over()) {
         let Some(environment) = environment(process.pid)? else { continue };
-        if !entries(&environment).any(|entry| entry == mark.as_bytes()) {
+        if !entries(&environment).any(|entry| is_entry(entry, &mark)) {
             continue;
         }
         let instance = entries(&environment).find_map(|entry| entry.strip_prefix(b"SKEIN_INSTANCE="));
@@ -171,7 +174,16 @@ pub fn boot() -> io::Result<&'static str> {
 
 fn has_entries(pid: u32, wanted: &[String]) -> io::Result<bool> {
     let Some(environment) = environment(pid)? else { return Ok(false) };
-    Ok(wanted.iter().all(|wanted| entries(&environment).any(|found| found == wanted.as_bytes())))
+    Ok(wanted.iter().all(|wanted| entries(&environment).any(|found| is_entry(found, wanted))))
+}
+
+/// A runner's mark is known by its identity: tools of one instance have another if the runner was renamed meanwhile.
+fn is_entry(found: &[u8], wanted: &str) -> bool {
+    let (Some(runner), Some(found)) = (wanted.strip_prefix(RUNNER), found.strip_prefix(RUNNER.as_bytes()))
+    else {
+        return found == wanted.as_bytes();
+    };
+    std::str::from_utf8(found).is_ok_and(|found| mark::is_same(found, runner))
 }
 
 /// What a process was given when it became its program. While execve(2) is at it there is nothing to be read of either

@@ -4,6 +4,7 @@ mod announcement;
 mod asks;
 mod backlog;
 mod bearer;
+mod claim;
 mod lease;
 mod reports;
 mod roster;
@@ -26,6 +27,7 @@ use crate::agent_commands;
 use crate::config::RunnerConfig;
 use crate::container::docker::DockerEngine;
 use crate::container::engines::Engines;
+use crate::container::mark;
 use crate::container::process::ProcessEngine;
 use crate::container::{Engine, Failure, Isolation, isolation};
 use crate::credentials::Credentials;
@@ -106,11 +108,12 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     // Not the name alone: two runners of one machine may share it, and must not take each other's processes
     // for their own strays.
     let identity = ledger.identity().await?;
+    let _claim = claim::of(&identity)?;
     let users = match isolation {
         Isolation::Users => Some(users::claim(&folders, ledger.highest_user().await?)?),
         Isolation::Landlock | Isolation::None => None,
     };
-    let mark = format!("{}-{identity}", config.name);
+    let mark = mark::of(config.name.as_str(), &identity);
     let docker = DockerEngine::connect(&mark, &config.launcher).await;
     let is_late = docker.is_err();
     if let Err(problem) = &docker {
@@ -281,7 +284,11 @@ fn agent_commands_in(folders: &Folders) -> Option<PathBuf> {
 async fn nothing_is_contained(ledger: &Ledger, folders: &Folders, problem: &Failure) -> Result<(), Error> {
     let contained = |row: &Row| match &row.handle {
         Some(handle) => handle.container.is_some(),
-        None => folders.kept(&row.instance).home.exists(),
+        // A plain one has its endpoint at the loopback. One that has not begun is started again.
+        None => {
+            folders.kept(&row.instance).home.exists()
+                || (!row.address.is_loopback() && !folders.unbegun(&row.instance).exists())
+        }
     };
     match ledger.held().await?.into_iter().find(|row| row.state.is_live() && contained(row)) {
         Some(row) => Err(Error::config(format!("{} lives in a container, and {problem}", row.instance))),
@@ -385,6 +392,16 @@ mod tests {
         row.state = State::Spilled;
         ledger.save(row, None).await.unwrap();
         nothing_is_contained(&ledger, &folders, &problem).await.unwrap();
+
+        // Of this one the runner crashed before it knew its container.
+        let mut row = Row::new("worker-2".to_owned(), "default".to_owned(), "worker".to_owned(), token, "");
+        (row.state, row.address) = (State::Starting, [172, 18, 0, 1].into());
+        ledger.save(row.clone(), None).await.unwrap();
+        let refused = nothing_is_contained(&ledger, &folders, &problem).await.unwrap_err().to_string();
+        assert!(refused.contains("worker-2 lives in a container"), "{refused}");
+        row.state = State::Ended;
+        ledger.save(row, None).await.unwrap();
+
         folders.open_kept("worker-1", None).unwrap();
         let refused = nothing_is_contained(&ledger, &folders, &problem).await.unwrap_err().to_string();
         assert!(refused.contains("worker-1 lives in a container, and Docker does not answer"), "{refused}");

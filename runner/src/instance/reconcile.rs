@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ledger::{Row, State, What};
-use super::machine::Machine;
+use super::machine::{Machine, REST};
 use super::sleeper::Sleeper;
 use super::start::Begun;
 use super::{Instances, Shared};
-use crate::container::Exit;
+use crate::container::{Exit, Handle};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
+
+/// How often an engine is asked whether an instance has begun, before the runner gives its start up.
+const LOOKS: u32 = 5;
 
 impl Instances {
     /// Takes over what still runs, frozen until a coordinator has spoken; reports what ended meanwhile; and ends what
@@ -18,7 +21,7 @@ impl Instances {
     /// so its agent sends it again.
     ///
     /// # Errors
-    /// When the ledger cannot be read or written.
+    /// When the ledger cannot be read or written, or an engine does not say what has begun.
     pub async fn reconcile(self: &Arc<Self>) -> Result<(), Error> {
         let rows = self.shared.ledger.held().await?;
         let mut known = BTreeSet::new();
@@ -82,7 +85,7 @@ impl Instances {
         if !may_have_begun || self.shared.folders.unbegun(&row.instance).exists() {
             return Ok(());
         }
-        let Some(handle) = self.shared.engine.find(&row.instance, row.user).await else { return Ok(()) };
+        let Some(handle) = self.find(row).await? else { return Ok(()) };
         let pid = handle.pid;
         (row.handle, row.state) = (Some(handle), State::Running);
         let what = if woke {
@@ -92,6 +95,25 @@ impl Instances {
             What::Started { pid }
         };
         self.shared.ledger.save(row.clone(), Some(what)).await
+    }
+
+    /// Asks again while the engine cannot say: an end would be reported of what runs on. A runner that never learns it
+    /// does not start, as it does not without Docker while it holds a container.
+    async fn find(&self, row: &Row) -> Result<Option<Handle>, Error> {
+        let instance = &row.instance;
+        let mut left = LOOKS;
+        loop {
+            let problem = match self.shared.engine.find(instance, row.user).await {
+                Ok(found) => return Ok(found),
+                Err(problem) => problem,
+            };
+            left -= 1;
+            if left == 0 {
+                return Err(Error::config(format!("nobody can say whether {instance} has begun: {problem}")));
+            }
+            tracing::error!(instance, %problem, "whether it has begun is not known; asked again");
+            tokio::time::sleep(REST).await;
+        }
     }
 
     /// One that the runner was starting when it ended, and of which nothing was found that has begun. Whatever there is

@@ -51,3 +51,44 @@ async fn an_instance_of_the_same_name_is_nothing_of_anothers() {
     second.kill(&other).await.unwrap();
     assert!(tree::members(&other).unwrap().is_empty());
 }
+
+/// The data folder is the same, and with it the runner.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_runner_has_left_by_an_earlier_name_is_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::process::id();
+    let mark = |name: &str, other: u64| format!("{name}-{:014x}", u64::from(own) << 4 | other);
+    let begun = async |runner: String, instance: String| {
+        let engine = ProcessEngine::with_cgroups(&runner, launcher(), None);
+        let mut spec = spec(folder.path(), &instance, "sleep 1000 & sleep 1000");
+        spec.env.insert("SKEIN_RUNNER".to_owned(), runner);
+        let handle = engine.start(&spec).await.unwrap();
+        until(|| (tree::members(&handle).unwrap().len() >= 4).then_some(())).await;
+        (engine, handle)
+    };
+    let (_former, left) = begun(mark("old", 0), format!("renamed-1-{own}")).await;
+    let (neighbour, other) = begun(mark("new", 1), format!("renamed-2-{own}")).await;
+
+    let groups = tempfile::tempdir().unwrap();
+    let root = |mark: &str| groups.path().join(format!("skein-{mark}"));
+    for (mark, instance) in [(mark("old", 0), "grouped-1"), (mark("new", 1), "grouped-2")] {
+        fs::create_dir_all(root(&mark).join(instance)).unwrap();
+    }
+    let engine = |groups| ProcessEngine::with_cgroups(&mark("new", 0), launcher(), groups);
+    let grouped = engine(Some(root(&mark("new", 0))));
+    let group = root(&mark("old", 0)).join(&left.instance);
+    fs::create_dir_all(&group).unwrap();
+    let found = grouped.find(&left.instance, None).await.unwrap();
+    assert_eq!(found.and_then(|found| found.cgroup), Some(group), "it is frozen and ended by that");
+    assert_eq!(grouped.list().await, ["grouped-1".to_owned(), left.instance.clone()]);
+
+    let renamed = engine(None);
+    let found = renamed.find(&left.instance, left.user).await.unwrap();
+    assert_eq!(found.map(|found| (found.pid, found.born)), Some((left.pid, left.born)));
+    assert_eq!(renamed.find(&other.instance, other.user).await.unwrap(), None);
+    renamed.sweep(&left.instance).await.unwrap();
+    renamed.sweep(&other.instance).await.unwrap();
+    assert!(tree::members(&left).unwrap().is_empty());
+    assert_eq!(tree::members(&other).unwrap().len(), 4, "the neighbour's was ended too");
+    neighbour.kill(&other).await.unwrap();
+}

@@ -8,7 +8,9 @@ use skein_runner::instance::ledger::{State, What};
 use skein_shared::entity::RunnerCommand;
 
 use super::*;
-use crate::stubborn::{begin, has_exited, instances, mute, nth, reign, started_by, stubborn, tired, told};
+use crate::stubborn::{
+    begin, has_exited, instances, mute, nth, reign, started_by, stubborn, tired, told, unsure,
+};
 
 /// As one whose image comes from far away: it says nothing, and is given up.
 #[tokio::test(flavor = "multi_thread")]
@@ -217,6 +219,23 @@ async fn what_had_begun_when_its_runner_crashed_goes_on_though_nothing_of_it_was
     instances.command(stop, "", &reign()).await.unwrap();
     told(&instances, has_exited).await;
     assert!(marked(id(1)).is_empty());
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_can_say_of_an_instance_that_may_have_begun_is_asked_again_and_not_decided() {
+    let bed = Bed::new("exec sleep 1000");
+    let begun = crash_once_begun(&bed, ("unsure", 0), async |former| {
+        former.command(started_by(1), ACCESS, &reign()).await.unwrap();
+    });
+    // One more than a start of the runner waits for.
+    let (instances, ledger, _lock) = instances(&bed, "unsure", unsure("unsure", 6));
+    let given_up = instances.reconcile().await.unwrap_err().to_string();
+    assert!(given_up.contains(id(1)) && given_up.contains("the daemon does not answer"), "{given_up}");
+    assert!(ledger.reports(0, 10).await.unwrap().is_empty(), "its end was reported");
+    instances.reconcile().await.unwrap();
+    let reports = ledger.reports(0, 10).await.unwrap();
+    assert!(matches!(&reports[..], [(_, only)] if only.what == What::Started { pid: begun }), "{reports:?}");
     instances.leave().await;
 }
 

@@ -43,6 +43,7 @@ struct Refuses {
     thaws: AtomicU32,
     kills: AtomicU32,
     sweeps: AtomicU32,
+    finds: AtomicU32,
     /// It panics instead.
     panics: bool,
 }
@@ -82,6 +83,11 @@ fn engine(mark: &str, refuses: Refuses, starts: u32) -> Arc<dyn Engine> {
 fn unreached(mark: &str, freezes: u32, thaws: u32) -> Arc<dyn Engine> {
     let (freezes, thaws) = (freezes.into(), thaws.into());
     refusing(mark, Refuses { freezes, thaws, kills: 1.into(), ..Refuses::default() })
+}
+
+/// So many times it cannot say whether there is an instance.
+pub(crate) fn unsure(mark: &str, finds: u32) -> Arc<dyn Engine> {
+    refusing(mark, Refuses { finds: finds.into(), ..Refuses::default() })
 }
 
 fn refusing(mark: &str, refuses: Refuses) -> Arc<dyn Engine> {
@@ -145,7 +151,8 @@ impl Engine for Stubborn {
         self.engine.start(spec).await
     }
 
-    async fn find(&self, instance: &str, user: Option<User>) -> Option<Handle> {
+    async fn find(&self, instance: &str, user: Option<User>) -> Result<Option<Handle>, Failure> {
+        refused(&self.refuses.finds, "the daemon does not answer")?;
         self.engine.find(instance, user).await
     }
 

@@ -4,7 +4,8 @@
 use serde_json::json;
 use skein_runner::instance::ledger::{Report, Row, State, What};
 use skein_shared::Code;
-use skein_shared::entity::RunnerCommand;
+use skein_shared::entity::{Reign, RunnerCommand};
+use skein_shared::fence::{Epoch, Token};
 
 use crate::stubborn::{begin, has_exited, instances, nth, reign, started_by, stubborn, told};
 
@@ -122,6 +123,35 @@ async fn a_runner_that_can_write_nothing_down_of_what_is_said_to_it_does_what_it
     assert!(marked(id(1)).is_empty());
     change("DROP TRIGGER unsaid; DROP TRIGGER unheard; DROP TRIGGER unheld");
     bed.leave().await.unwrap();
+}
+
+/// Nobody else can end what has filled the disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_owner_is_obeyed_and_a_former_one_refused_though_it_cannot_be_written_down_who_commands() {
+    let bed = Bed::new("exec sleep 1000");
+    let (instances, ledger, _lock) = instances(&bed, "reigns", stubborn("reigns", 0, false));
+    begin(&instances, 1).await;
+    let change = |change: &str| {
+        rusqlite::Connection::open(bed.data().join("ledger.sqlite")).unwrap().execute_batch(change).unwrap();
+    };
+    change(
+        "CREATE TRIGGER unruled BEFORE INSERT ON reign BEGIN SELECT RAISE(ABORT, 'the disk is full'); END",
+    );
+    let second = Reign { epoch: Epoch(2), ..reign() };
+    let (instance, token) = (id(1).to_owned(), Token { epoch: Epoch(2), number: 1 });
+    let freeze = RunnerCommand::Freeze { instance: instance.clone(), token };
+    assert_eq!(instances.command(freeze, "", &second).await.unwrap(), None);
+    told(&instances, |report| report.what == What::Frozen).await;
+    let thaw = RunnerCommand::Thaw { instance: instance.clone(), token: nth(9) };
+    assert_eq!(instances.command(thaw, "", &reign()).await.unwrap(), Some(second.clone()));
+    let (reason, token) = ("not wanted".to_owned(), Token { epoch: Epoch(2), number: 2 });
+    let stop = RunnerCommand::Stop { instance, token, reason, grace_ms: 0 };
+    assert_eq!(instances.command(stop, "", &second).await.unwrap(), None);
+    told(&instances, has_exited).await;
+    assert!(marked(id(1)).is_empty());
+    change("DROP TRIGGER unruled");
+    assert_eq!(ledger.reign(&reign()).await.unwrap(), Epoch(2));
+    instances.leave().await;
 }
 
 /// Its agent would wait for the word for ever.

@@ -94,6 +94,9 @@ impl Entity for Epics {
     }
 
     fn asked(command: &Command) -> Option<Command> {
+        if let Command::Denied(denied) = command {
+            return Some(denied.asked::<Self>());
+        }
         if let Command::TellNews { .. } = command {
             return Some(Command::TellNews { news: Vec::new() });
         }

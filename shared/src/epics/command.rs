@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::state::{Status, is_zero};
 use crate::caller::Caller;
+use crate::denied::Denied;
 use crate::which::Which;
 use crate::wire;
 
@@ -44,6 +45,8 @@ pub enum Command {
     TellNews {
         news: Vec<Notice>,
     },
+    /// The service has found that an agent that is named is no member.
+    Denied(Denied<Command>),
     /// Nothing is ever due.
     Tick,
 }

@@ -34,6 +34,7 @@ pub(super) fn decide(state: &Epics, command: &Command, ctx: &mut Ctx) -> Result<
         Command::ChannelRefused { channel, problem } => Ok(state.channel_refused(*channel, problem)),
         Command::News => Ok(Decision::reply(Reply::News(state.news()))),
         Command::TellNews { news } => Ok(state.tell_news(news)),
+        Command::Denied(denied) => Err(denied.refusal.clone()),
         Command::Tick => Ok(Decision::reply(Reply::Done)),
     }
 }

@@ -118,6 +118,9 @@ impl Entity for Inboxes {
 
     /// Tries of one request differ in nothing else.
     fn asked(command: &Command) -> Option<Command> {
+        if let Command::Denied(denied) = command {
+            return Some(denied.asked::<Self>());
+        }
         let Command::Post { agent, .. } = command else { return None };
         Some(Command::Post { agent: *agent, attempt: String::new() })
     }

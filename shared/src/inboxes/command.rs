@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::state::{Message, Source};
 use crate::code::Refusal;
+use crate::denied::Denied;
 use crate::mail::Ids;
 use crate::pool::Create;
 use crate::slack::{Note, Said};
@@ -79,6 +80,8 @@ pub enum Command {
     Inherit {
         lead: Uuid,
     },
+    /// The service has found that an agent that is named is no member.
+    Denied(Denied<Command>),
     /// Makes forgotten messages unread again, ends notices that were handed out, and forgets old deliveries.
     Tick,
 }

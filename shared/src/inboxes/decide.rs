@@ -80,6 +80,7 @@ pub(super) fn decide(
         }
         Command::Open { agent, limit } => Ok(Decision::reply(state.open(*agent, *limit))),
         Command::Inherit { lead } => Ok(state.inherit(*lead, ctx)),
+        Command::Denied(denied) => Err(denied.refusal.clone()),
         Command::Tick => Ok(state.sweep(ctx)),
     }
 }

@@ -66,6 +66,11 @@ impl Entity for Memory {
         }
     }
 
+    fn asked(command: &Command) -> Option<Command> {
+        let Command::Denied(denied) = command else { return None };
+        Some(denied.asked::<Self>())
+    }
+
     fn next_wake(&self) -> Option<Timestamp> {
         None
     }

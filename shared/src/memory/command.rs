@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::vector::{Model, Vector};
+use crate::denied::Denied;
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +32,8 @@ pub enum Command {
         model: Model,
         embeddings: Vec<Embedding>,
     },
+    /// The service has found that an agent that is named is no member.
+    Denied(Denied<Command>),
     /// Nothing is ever due.
     Tick,
 }

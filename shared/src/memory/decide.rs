@@ -33,6 +33,7 @@ pub(super) fn decide(state: &Memory, command: &Command, ctx: &mut Ctx) -> Result
         Command::Embed { model, embeddings } => state.embed(model, embeddings),
         Command::Forget { memory } => state.known(*memory, Event::Forgotten { memory: *memory }),
         Command::Touch { memory } => state.known(*memory, Event::Touched { memory: *memory, at: ctx.now }),
+        Command::Denied(denied) => return Err(denied.refusal.clone()),
         Command::Tick => Vec::new(),
     };
     Ok(Decision::new(Reply::Done, events))

@@ -94,7 +94,16 @@ pub enum Through {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The question as clients see it.
-    Asked(Value),
+    Asked(Asked),
     Done,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The question as clients see it.
+    #[serde(flatten)]
+    pub question: Value,
+    /// Whether a lead is told of it. Answers of earlier programs do not say it.
+    #[serde(default)]
+    pub lead_told: Option<bool>,
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::NULLABLE;
-use super::command::{Ask, By, Command, Reply, Through};
+use super::command::{Ask, Asked, By, Command, Reply, Through};
 use super::event::Event;
 use super::state::{Open, Questions, State};
 use crate::channels::{self, Author, Channels, Post};
@@ -95,9 +95,10 @@ impl Questions {
         let (question, at) = (ctx.id(), ctx.now);
         let expires = at + ask.open_for.unwrap_or(QUESTION_EXPIRY);
         let view = wire::shown(ask.body(question, at, expires), &NULLABLE);
-        let effects = self.word_to_the_lead(question, ask).into_iter().collect();
+        let word = self.word_to_the_lead(question, ask);
+        let reply = Reply::Asked(Asked { question: view, lead_told: Some(word.is_some()) });
         let event = Event::Asked { question, ask: Box::new(ask.clone()), at, expires };
-        Ok(Decision::new(Reply::Asked(view), vec![event]).effects(effects))
+        Ok(Decision::new(reply, vec![event]).effects(word.into_iter().collect()))
     }
 
     /// To whoever leads by the pool's last word: the lead may have changed since its asker looked. Should that word be

@@ -11,7 +11,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Ask, By, Command, Reply, Through};
+pub use command::{Ask, Asked, By, Command, Reply, Through};
 pub use decide::fitting;
 pub use event::Event;
 pub use state::{Questions, State};

@@ -40,7 +40,7 @@ fn colour(asker: u128) -> Ask {
 
 fn ask(bench: &mut Bench<Questions>, ask: Ask) -> Result<Value, Refusal> {
     match bench.run(Command::Ask(Box::new(ask)))? {
-        Reply::Asked(question) => Ok(question),
+        Reply::Asked(asked) => Ok(asked.question),
         Reply::Done => panic!("it was not asked"),
     }
 }
@@ -231,6 +231,29 @@ fn whoever_has_come_to_lead_meanwhile_is_told_of_a_question() {
     let events = bench.events.len();
     bench.run(Command::TellLead { lead: next }).unwrap();
     assert_eq!(bench.events.len(), events, "it led already");
+}
+
+#[test]
+fn the_answer_says_whether_a_lead_is_told() {
+    let mut bench = bench();
+    let lead_told = |bench: &mut Bench<Questions>, asker| {
+        let ask = Ask { lead: None, ..colour(asker) };
+        match bench.run(Command::Ask(Box::new(ask))).unwrap() {
+            Reply::Asked(asked) => asked.lead_told,
+            Reply::Done => None,
+        }
+    };
+    assert_eq!(lead_told(&mut bench, 1), Some(false));
+    bench.run(Command::TellLead { lead: agent(LEAD) }).unwrap();
+    assert_eq!(lead_told(&mut bench, 1), Some(true));
+    assert_eq!(lead_told(&mut bench, LEAD), Some(false), "it asks itself");
+
+    // As an earlier program has stored it, and as it is stored now.
+    let question = json!({ "id": agent(1), "question": "Red or blue?" });
+    let stored = Reply::Asked(Asked { question: question.clone(), lead_told: None });
+    assert_eq!(serde_json::from_value::<Reply>(json!({ "asked": question })).unwrap(), stored);
+    let now = Reply::Asked(Asked { question, lead_told: Some(true) });
+    assert_eq!(serde_json::from_value::<Reply>(serde_json::to_value(&now).unwrap()).unwrap(), now);
 }
 
 #[test]

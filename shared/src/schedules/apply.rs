@@ -105,6 +105,9 @@ impl Entity for Schedules {
     }
 
     fn asked(command: &Command) -> Option<Command> {
+        if let Command::Denied(denied) = command {
+            return Some(denied.asked::<Self>());
+        }
         let mut asked = command.clone();
         asked.by()?.lead = false;
         Some(asked)

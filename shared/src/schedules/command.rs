@@ -5,6 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::caller::Caller;
+use crate::denied::Denied;
 use crate::id::Name;
 use crate::time::Timestamp;
 use crate::which::Which;
@@ -67,6 +68,8 @@ pub enum Command {
         agent: Name,
         message: String,
     },
+    /// The service has found that an agent that is named is no member.
+    Denied(Denied<Command>),
     /// Fires what is due. The host may send it at any time, such as after a step of the wall clock.
     Tick,
 }
@@ -111,7 +114,7 @@ pub struct Create {
     pub priority: u8,
     #[serde(default)]
     pub model: Option<String>,
-    /// Must be a member; the service has looked.
+    /// Must be a member; the service looks, and denies the command otherwise.
     #[serde(default)]
     pub target: Option<Uuid>,
     #[serde(default = "Create::usual_zone")]

@@ -67,6 +67,7 @@ pub(super) fn decide(
             Ok(state.run_failed(*schedule, message, *by_hand, ctx))
         }
         Command::RunRefused { agent, message } => Ok(state.run_refused(agent, message, ctx)),
+        Command::Denied(denied) => Err(denied.refusal.clone()),
         Command::Tick => Ok(state.tick_due(ctx)),
     }
 }

@@ -46,6 +46,17 @@ async fn services_of_agents_lie_below_the_name_that_the_environment_gives() -> R
 }
 
 #[tokio::test]
+async fn people_see_that_a_runner_which_names_no_swarms_serves_any() -> Result<()> {
+    let up = Up::start_in(Folder::new()?, &[]).await?;
+    let runner = up.row("runners", |runner| runner["state"] == "ready").await?;
+    ensure!(runner["swarms"] == json!([]), "{runner}");
+    let table = up.skein(&["runners", "list"]).await?;
+    let row = table.lines().nth(1).unwrap_or_default();
+    ensure!(row.trim_end().ends_with(" any"), "{table}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn people_act_for_the_member_that_has_the_name() -> Result<()> {
     let up = Up::start().await?;
     let boss = Client::new(&up.mcp, &up.token("worker", "boss").await?);

@@ -1,5 +1,8 @@
 //! The same key: the same answer for the same arguments, a refusal for others.
 
+use skein_shared::inboxes::{self, Inboxes};
+use skein_shared::pool::{self, Pool};
+
 use super::*;
 
 /// Calls twice with one key and then once with other arguments, and gives both answers.
@@ -183,6 +186,71 @@ async fn a_repeat_is_answered_though_what_it_named_has_gone_since() {
     assert_eq!(refused["structuredContent"]["code"], "not_found", "{refused}");
     let refused = face.call(&worker, "ask_human", keyed(where_to, "second")).await;
     assert_eq!(refused["structuredContent"]["code"], "forbidden", "{refused}");
+}
+
+/// A person has written to the lead.
+async fn written(face: &Face, lead: &Agent) -> Uuid {
+    let deliver = inboxes::Command::Deliver(Box::new(inboxes::Deliver {
+        agent: lead.id,
+        content: "help".to_owned(),
+        source: inboxes::Source::Slack,
+        slack: inboxes::Slack::default(),
+        mail: None,
+        dedupe: None,
+    }));
+    let key = EntityKey::of(Kind::Inboxes, &Name::parse("default").unwrap());
+    let request = entity::Request::once(Uuid::now_v7());
+    match face.service.entities().ask::<Inboxes>(&key, request, deliver).await.unwrap() {
+        inboxes::Reply::Delivered { message, .. } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_repeat_is_answered_though_the_agent_that_it_names_has_left_since() {
+    let (face, lead, worker) = swarm().await;
+    let keyed = |mut arguments: Value, key: &str| {
+        arguments["idempotency_key"] = json!(key);
+        arguments
+    };
+    let (id, message) = (worker.id, written(&face, &lead).await);
+    let sweep =
+        json!({ "name": "sweep", "taskTemplate": "sweep up", "intervalMs": 3_600_000, "targetAgentId": id });
+    let teach = json!({ "agentId": id, "learning": "pin the compiler", "category": "best-practice" });
+    let done = [
+        ("create-schedule", sweep, "/schedule/id"),
+        ("update-schedule", json!({ "name": "sweep", "targetAgentId": id }), "/schedule/targetAgentId"),
+        ("create-epic", json!({ "name": "Launch", "goal": "ship it", "leadAgentId": id }), "/epic/id"),
+        ("update-epic", json!({ "name": "Launch", "leadAgentId": id }), "/epic/leadAgentId"),
+        ("inject-learning", teach, "/memoryId"),
+        ("inbox-delegate", json!({ "inboxMessageId": message, "agentId": id }), "/task/id"),
+    ];
+    let ask = async || {
+        let mut named = Vec::new();
+        for (tool, arguments, what) in &done {
+            let answer = face.facts(&lead, tool, keyed(arguments.clone(), "first")).await;
+            named.push(answer.pointer(what).unwrap_or_else(|| panic!("{tool}: {answer}")).clone());
+        }
+        named
+    };
+    let before = ask().await;
+    let key = EntityKey::of(Kind::Pool, &Name::parse("default").unwrap());
+    let request = entity::Request::once(Uuid::now_v7());
+    let leave = pool::Command::Leave { agent: id };
+    face.service.entities().ask::<Pool>(&key, request, leave).await.unwrap();
+    assert_eq!(before, ask().await);
+    // What is asked for the first time is refused, and so is what is another request.
+    let another = Uuid::now_v7();
+    for (tool, arguments, _) in done {
+        let refused = face.call(&lead, tool, keyed(arguments.clone(), "second")).await;
+        let told = &refused["structuredContent"];
+        assert_eq!(told["code"], "not_found", "{tool}: {refused}");
+        assert!(told["message"].as_str().unwrap().contains("there is no agent"), "{tool}: {refused}");
+        let others = arguments.to_string().replace(&id.to_string(), &another.to_string());
+        let others = keyed(serde_json::from_str(&others).unwrap(), "first");
+        let refused = face.call(&lead, tool, others).await;
+        assert_eq!(refused["structuredContent"]["code"], "idempotency_key_reused", "{tool}: {refused}");
+    }
 }
 
 #[tokio::test]

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 
-use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig};
+use bollard::models::{ContainerCreateBody, ContainerSummary, HostConfig, HostConfigLogConfig};
 
+use super::Id;
 use super::program::{Program, read_only, writable};
 use super::settings::Container;
-use crate::container::{Kept, Spec, User};
+use crate::container::{Kept, Spec, User, mark};
 
 /// Labels by which a runner finds its own containers, and a person those of an agent.
 pub(super) const RUNNER: &str = "skein.runner";
 pub(super) const INSTANCE: &str = "skein.instance";
 /// Where in the instance's log its output begins, for the runner may crash before it has written that down.
-pub(super) const LOG_BEGIN: &str = "skein.log";
+const LOG_BEGIN: &str = "skein.log";
 const SWARM: &str = "skein.swarm";
 const AGENT: &str = "skein.agent";
 /// Where the agent finds its definition.
@@ -37,6 +38,22 @@ const LOGS: &str = "2";
 
 pub(super) fn name(runner: &str, instance: &str) -> String {
     format!("skein-{runner}-{instance}")
+}
+
+/// Whether these are the labels of something that the runner has made, by whatever name.
+pub(super) fn is_of(runner: &str, labels: Option<&HashMap<String, String>>) -> bool {
+    labels.and_then(|labels| labels.get(RUNNER)).is_some_and(|mark| mark::is_same(mark, runner))
+}
+
+/// The instance that lives in a container.
+pub(super) fn instance(found: &ContainerSummary) -> Option<String> {
+    found.labels.as_ref()?.get(INSTANCE).cloned()
+}
+
+/// How a container is found again, by its labels.
+pub(super) fn id(found: ContainerSummary) -> Option<Id> {
+    let log = found.labels?.get(LOG_BEGIN)?.parse().ok()?;
+    Some(Id { id: found.id?, log })
 }
 
 pub(super) fn body(

@@ -16,7 +16,7 @@ use super::{Instance, Instances, create, freezer, lock, set_frozen};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Never returns.
-pub(super) async fn keep(docker: Docker, runner: String, instances: Arc<Instances>) {
+pub(super) async fn keep(docker: Docker, instances: Arc<Instances>) {
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -26,16 +26,17 @@ pub(super) async fn keep(docker: Docker, runner: String, instances: Arc<Instance
             continue;
         }
         // A daemon that does not answer is asked again.
-        let Some(paused) = paused(&docker, &runner).await else { continue };
+        let Some(paused) = paused(&docker).await else { continue };
         for instance in all {
             put_right(&docker, &instance, paused.contains(&instance.container)).await;
         }
     }
 }
 
-async fn paused(docker: &Docker, runner: &str) -> Option<Vec<String>> {
+/// Of whatever runner: each container is known by its id.
+async fn paused(docker: &Docker) -> Option<Vec<String>> {
     let filters = HashMap::from([
-        ("label".to_owned(), vec![format!("{}={runner}", create::RUNNER)]),
+        ("label".to_owned(), vec![create::RUNNER.to_owned()]),
         ("status".to_owned(), vec!["paused".to_owned()]),
     ]);
     let options = ListContainersOptionsBuilder::new().filters(&filters).build();

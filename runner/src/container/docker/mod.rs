@@ -112,7 +112,7 @@ impl DockerEngine {
 
     fn over(docker: Docker, runner: &str, launcher: &[OsString]) -> Self {
         let instances: Arc<Instances> = Arc::default();
-        let guard = tokio::spawn(guard::keep(docker.clone(), runner.to_owned(), Arc::clone(&instances)));
+        let guard = tokio::spawn(guard::keep(docker.clone(), Arc::clone(&instances)));
         let program = Program::new(launcher);
         let (making, networks) = (Mutex::default(), Turn::default());
         Self { docker, runner: runner.to_owned(), program, instances, making, networks, guard }
@@ -272,13 +272,16 @@ impl DockerEngine {
         Err(Failure(format!("the container {container} is not removed; run `docker rm --force {container}`")))
     }
 
-    /// This runner's containers, ended ones too; those of one instance if one is given.
-    async fn containers(&self, instance: Option<&str>) -> Result<Vec<ContainerSummary>, Error> {
-        let mut labels = vec![format!("{}={}", create::RUNNER, self.runner)];
+    /// This runner's containers, ended ones and those of its earlier names too; those of one instance if one is given.
+    async fn containers(&self, instance: Option<&str>) -> Result<Vec<ContainerSummary>, Failure> {
+        let mut labels = vec![create::RUNNER.to_owned()];
         labels.extend(instance.map(|instance| format!("{}={instance}", create::INSTANCE)));
         let filters = HashMap::from([("label".to_owned(), labels)]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        self.docker.list_containers(Some(options)).await
+        let found = self.docker.list_containers(Some(options)).await;
+        let mut found = found.map_err(|error| failed("list the containers", &error))?;
+        found.retain(|one| create::is_of(&self.runner, one.labels.as_ref()));
+        Ok(found)
     }
 }
 
@@ -321,11 +324,11 @@ impl Engine for DockerEngine {
     }
 
     /// One that was made and did not begin is none.
-    async fn find(&self, instance: &str, _: Option<User>) -> Option<Handle> {
-        let found = self.containers(Some(instance)).await.ok()?;
-        let begun = found.into_iter().find(|one| one.state != Some(ContainerSummaryStateEnum::CREATED))?;
-        let log = begun.labels?.get(create::LOG_BEGIN)?.parse().ok()?;
-        self.handle(instance, Id { id: begun.id?, log }).await.ok()
+    async fn find(&self, instance: &str, _: Option<User>) -> Result<Option<Handle>, Failure> {
+        let mut found = self.containers(Some(instance)).await?.into_iter();
+        let begun = found.find(|one| one.state != Some(ContainerSummaryStateEnum::CREATED));
+        let Some(id) = begun.and_then(create::id) else { return Ok(None) };
+        self.handle(instance, id).await.map(Some)
     }
 
     async fn adopt(&self, handle: &Handle, path: &Path) -> bool {
@@ -390,21 +393,18 @@ impl Engine for DockerEngine {
     }
 
     async fn list(&self) -> Vec<String> {
-        let found = self.containers(None).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "the Docker daemon does not say which containers there are");
+        let found = self.containers(None).await.unwrap_or_else(|problem| {
+            tracing::error!(%problem, "the Docker daemon does not say which containers there are");
             Vec::new()
         });
-        let mut instances: Vec<String> = found.iter().filter_map(instance).collect();
+        let mut instances: Vec<String> = found.iter().filter_map(create::instance).collect();
         instances.dedup();
         instances
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
         self.made(instance).await;
-        let found = self.containers(Some(instance)).await;
-        for id in
-            found.map_err(|error| failed("list the containers", &error))?.into_iter().filter_map(|one| one.id)
-        {
+        for id in self.containers(Some(instance)).await?.into_iter().filter_map(|one| one.id) {
             match self.handle(instance, Id { id: id.clone(), log: 0 }).await {
                 Ok(handle) => self.end(&id, &handle).await?,
                 // It may be gone by now.
@@ -470,10 +470,6 @@ fn kill_first(handle: &Handle) {
 
 fn pid(found: &ContainerInspectResponse) -> Option<u32> {
     found.state.as_ref()?.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0)
-}
-
-fn instance(found: &ContainerSummary) -> Option<String> {
-    found.labels.as_ref()?.get(create::INSTANCE).cloned()
 }
 
 fn is_missing(error: &Error) -> bool {

@@ -8,15 +8,13 @@ use std::net::Ipv4Addr;
 
 use bollard::Docker;
 use bollard::models::{NetworkCreateRequest, NetworkInspect};
+use bollard::query_parameters::ListNetworksOptionsBuilder;
 use uuid::Uuid;
 
-use super::create::RUNNER;
+use super::create::{RUNNER, is_of};
 use super::settings::Network;
 use super::{failed, is_missing};
 use crate::container::Failure;
-
-/// All that a runner may have.
-pub(super) const ALL: [Network; 2] = [Network::Open, Network::Internal];
 
 pub(super) fn name(runner: &str, network: Network) -> String {
     match network {
@@ -69,10 +67,17 @@ fn gateway(found: &NetworkInspect) -> Option<Ipv4Addr> {
     gateways.filter_map(|text| text.split('/').next()?.parse().ok()).next()
 }
 
-/// Removes the runner's networks. One that an instance is in stays.
+/// Removes the runner's networks, with those that it made while it had another name. One that an instance is in stays.
 pub(super) async fn remove_all(docker: &Docker, runner: &str) {
-    for network in ALL {
-        // In use, or never made.
-        let _ = docker.remove_network(&name(runner, network)).await;
+    let filters = HashMap::from([("label".to_owned(), vec![RUNNER.to_owned()])]);
+    let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
+    let mut found = docker.list_networks(Some(options)).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the Docker daemon does not say which networks there are; the runner's stay");
+        Vec::new()
+    });
+    found.retain(|one| is_of(runner, one.labels.as_ref()));
+    for id in found.into_iter().filter_map(|one| one.id) {
+        // In use.
+        let _ = docker.remove_network(&id).await;
     }
 }

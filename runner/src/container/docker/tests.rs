@@ -15,6 +15,8 @@ use tokio::net::UnixListener;
 use tokio::sync::Notify;
 
 use super::*;
+use crate::container::engines::Engines;
+use crate::container::process::ProcessEngine;
 use crate::container::{Limits, exec::Scope};
 use crate::transport::{END, SUBCOMMAND};
 
@@ -37,6 +39,8 @@ struct Daemon {
     ended: bool,
     /// Whether it fails at whatever it is asked.
     fails: bool,
+    /// The mark of whoever has made what there is; that of the usual runner if none is said.
+    runner: Option<&'static str>,
 }
 
 /// The first moment of 2026, in seconds.
@@ -46,6 +50,8 @@ impl Daemon {
     async fn answer(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let told = request.body_mut().collect().await.unwrap().to_bytes();
+        // Whose something is says its identity, and the daemon would compare all of the mark.
+        assert!(!request.uri().query().unwrap_or_default().contains("skein.runner%3D"), "{}", request.uri());
         let (status, body) = match (&method, path.as_str()) {
             _ if self.fails => (StatusCode::INTERNAL_SERVER_ERROR, json!({"message": "it is not well"})),
             (&Method::POST, path) if path.ends_with("/containers/create") => {
@@ -59,8 +65,11 @@ impl Daemon {
                 (StatusCode::NO_CONTENT, json!(null))
             }
             (_, path) if path.ends_with("/containers/json") => {
-                let made = *lock(&self.made);
-                (StatusCode::OK, if made { json!([{"Id": "c1"}]) } else { json!([]) })
+                let container = json!({"Id": "c1", "Labels": self.labels()});
+                (StatusCode::OK, if *lock(&self.made) { json!([container]) } else { json!([]) })
+            }
+            (_, path) if path.ends_with("/networks") => {
+                (StatusCode::OK, json!([{"Id": "n1", "Labels": self.labels()}]))
             }
             (&Method::POST, path) if path.ends_with("/containers/c1/exec") => {
                 let mut ran = lock(&self.ran);
@@ -89,6 +98,10 @@ impl Daemon {
         let mut answer = Response::new(Full::new(Bytes::from(body)));
         *answer.status_mut() = status;
         answer
+    }
+
+    fn labels(&self) -> Value {
+        json!({"skein.runner": self.runner.unwrap_or("r1"), "skein.instance": "worker-1", "skein.log": "0"})
     }
 
     /// What was printed from a second on, with the time of it. Each piece is preceded by its stream and its length.
@@ -138,10 +151,14 @@ fn attach(request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 
 fn engine(daemon: &Arc<Daemon>, folder: &Path) -> DockerEngine {
+    engine_of("r1", daemon, folder)
+}
+
+fn engine_of(runner: &str, daemon: &Arc<Daemon>, folder: &Path) -> DockerEngine {
     let socket = folder.join("docker.sock");
     Arc::clone(daemon).serve(&socket);
     let docker = Docker::connect_with_unix(socket.to_str().unwrap(), 10, bollard::API_DEFAULT_VERSION);
-    DockerEngine::over(docker.unwrap(), "r1", &["skein-runner".into()])
+    DockerEngine::over(docker.unwrap(), runner, &["skein-runner".into()])
 }
 
 #[tokio::test]
@@ -314,5 +331,32 @@ async fn a_container_that_has_ended_meanwhile_stands_still() {
         assert!(engine.adopt(&handle, &folder.path().join("worker-1.log")).await);
         assert_eq!(engine.freeze(&handle).await.is_ok(), ended);
         assert_eq!(engine.thaw(&handle).await.is_ok(), ended);
+    }
+}
+
+/// Its processes look like those of an instance without a container.
+#[tokio::test]
+async fn a_container_of_which_the_daemon_says_nothing_is_taken_for_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Arc::new(Daemon { fails: true, ..Daemon::default() });
+    let docker = engine(&daemon, folder.path());
+    let engines = Engines::new(ProcessEngine::with_cgroups("r1", Vec::new(), None), Ok(docker));
+    let unknown = engines.find("worker-1", None).await.unwrap_err().to_string();
+    assert!(unknown.contains("it is not well"), "{unknown}");
+}
+
+#[tokio::test]
+async fn what_the_runner_has_left_in_docker_by_an_earlier_name_is_its_own() {
+    for (left_by, own) in [("old-0123456789abcd", true), ("new-0123456789abce", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let made = Mutex::new(true);
+        let daemon = Arc::new(Daemon { made, runner: Some(left_by), ..Daemon::default() });
+        let engine = engine_of("new-0123456789abcd", &daemon, folder.path());
+        assert_eq!(engine.list().await, if own { vec!["worker-1"] } else { Vec::new() });
+        assert_eq!(engine.find("worker-1", None).await.unwrap().is_some(), own);
+        engine.sweep("worker-1").await.unwrap();
+        assert_eq!(std::mem::take(&mut *lock(&daemon.removed)), own, "the container of {left_by}");
+        engine.close().await;
+        assert_eq!(*lock(&daemon.removed), own, "the network of {left_by}");
     }
 }

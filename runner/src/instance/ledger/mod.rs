@@ -4,7 +4,7 @@
 
 mod row;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -28,6 +28,8 @@ const REMEMBERED: i64 = 10_000;
 #[derive(Clone)]
 pub struct Ledger {
     connection: Arc<Mutex<Connection>>,
+    /// The highest epoch of each entity that is not written down yet, by the entity.
+    unwritten: Arc<Mutex<BTreeMap<String, i64>>>,
 }
 
 impl Ledger {
@@ -50,7 +52,7 @@ impl Ledger {
              CREATE TABLE IF NOT EXISTS owner (uid INTEGER PRIMARY KEY, swarm TEXT, agent TEXT);
              CREATE TABLE IF NOT EXISTS number (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
         )?;
-        Ok(Self { connection: Arc::new(Mutex::new(connection)) })
+        Ok(Self { connection: Arc::new(Mutex::new(connection)), unwritten: Arc::default() })
     }
 
     /// Counts this start of the runner and returns its number.
@@ -154,15 +156,23 @@ impl Ledger {
     }
 
     /// Takes note of the epoch under which an entity commands, and gives the highest there was. One that commands as
-    /// before costs no flush.
+    /// before costs no flush. An epoch that the disk does not take is kept in memory, and written down with a later
+    /// call: what has filled the disk may be what the new owner commands to end.
     pub async fn reign(&self, reign: &Reign) -> Result<Epoch, Error> {
         let (source, epoch) = (reign.source.to_string(), i64::try_from(reign.epoch.0).unwrap_or(i64::MAX));
+        let unwritten = Arc::clone(&self.unwritten);
         self.with(move |connection| {
-            let known = connection
+            let mut unwritten = unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            let written: Option<i64> = connection
                 .query_row("SELECT epoch FROM reign WHERE source = ?1", [&source], |row| row.get(0))
                 .optional()?;
-            if known.is_none_or(|known: i64| known < epoch) {
-                connection.execute("INSERT OR REPLACE INTO reign VALUES (?1, ?2)", params![source, epoch])?;
+            let known = written.max(unwritten.get(&source).copied());
+            if known < Some(epoch) {
+                unwritten.insert(source, epoch);
+            }
+            match write_reigns(connection, &unwritten) {
+                Ok(()) => unwritten.clear(),
+                Err(error) => tracing::error!(%error, "who commands was not written down; tried again"),
             }
             Ok(Epoch(known.unwrap_or(epoch).max(epoch).unsigned_abs()))
         })
@@ -312,6 +322,17 @@ impl Ledger {
     }
 }
 
+fn write_reigns(connection: &mut Connection, reigns: &BTreeMap<String, i64>) -> rusqlite::Result<()> {
+    if reigns.is_empty() {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    for (source, epoch) in reigns {
+        transaction.execute("INSERT OR REPLACE INTO reign VALUES (?1, ?2)", params![source, epoch])?;
+    }
+    transaction.commit()
+}
+
 /// Counts a number up and returns it; the first is one above `before`.
 fn next(connection: &Connection, name: &str, before: i64) -> rusqlite::Result<u64> {
     let value: i64 = connection.query_row(
@@ -399,6 +420,30 @@ mod tests {
         assert_eq!(ledger.reign(&reign("b", 1)).await.unwrap(), Epoch(1), "another one's shard has its own");
         drop(ledger);
         assert_eq!(Ledger::open(&file).unwrap().reign(&reign("a", 1)).await.unwrap(), Epoch(7));
+    }
+
+    #[tokio::test]
+    async fn an_epoch_that_could_not_be_written_down_counts_and_is_written_with_the_next_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ledger.sqlite");
+        let ledger = Ledger::open(&file).unwrap();
+        let reign = |agent: &str, epoch| Reign {
+            source: format!("agent/default/{agent}").parse().unwrap(),
+            epoch: Epoch(epoch),
+        };
+        ledger.reign(&reign("a", 5)).await.unwrap();
+        let disk = Connection::open(&file).unwrap();
+        disk.execute_batch(
+            "CREATE TRIGGER full BEFORE INSERT ON reign BEGIN SELECT RAISE(ABORT, 'the disk is full'); END",
+        )
+        .unwrap();
+        for (known, highest) in [(7, 7), (6, 7), (5, 7), (8, 8)] {
+            assert_eq!(ledger.reign(&reign("a", known)).await.unwrap(), Epoch(highest));
+        }
+        disk.execute_batch("DROP TRIGGER full").unwrap();
+        ledger.reign(&reign("b", 1)).await.unwrap();
+        drop(ledger);
+        assert_eq!(Ledger::open(&file).unwrap().reign(&reign("a", 1)).await.unwrap(), Epoch(8));
     }
 
     #[tokio::test]

@@ -405,15 +405,16 @@ mod tests {
         assert_eq!((kept.secret.as_str(), kept.input.as_str(), kept.token.number), ("", "", 1));
     }
 
+    /// That of an agent.
+    fn reign(agent: &str, epoch: u64) -> Reign {
+        Reign { source: format!("agent/default/{agent}").parse().unwrap(), epoch: Epoch(epoch) }
+    }
+
     #[tokio::test]
     async fn the_highest_epoch_of_each_entity_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ledger.sqlite");
         let ledger = Ledger::open(&file).unwrap();
-        let reign = |agent: &str, epoch| Reign {
-            source: format!("agent/default/{agent}").parse().unwrap(),
-            epoch: Epoch(epoch),
-        };
         for (known, highest) in [(5, 5), (7, 7), (6, 7)] {
             assert_eq!(ledger.reign(&reign("a", known)).await.unwrap(), Epoch(highest));
         }
@@ -427,10 +428,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ledger.sqlite");
         let ledger = Ledger::open(&file).unwrap();
-        let reign = |agent: &str, epoch| Reign {
-            source: format!("agent/default/{agent}").parse().unwrap(),
-            epoch: Epoch(epoch),
-        };
         ledger.reign(&reign("a", 5)).await.unwrap();
         let disk = Connection::open(&file).unwrap();
         disk.execute_batch(

@@ -41,7 +41,8 @@ fn main() -> ExitCode {
         None => {}
     }
     let Some(args) = cli.args else {
-        eprintln!("skein-runner: no coordinator given; pass --coordinator URL, or see --help");
+        let missing = "skein-runner: no coordinator given; pass --coordinator URL, or see --help";
+        let _ = writeln!(std::io::stderr(), "{missing}");
         return ExitCode::from(2);
     };
     if let Err(error) = raise_open_files() {
@@ -52,11 +53,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let known = error.downcast_ref::<Error>();
-            match known {
-                // It names its cause itself.
-                Some(known) => eprintln!("skein-runner: {known}"),
-                None => eprintln!("skein-runner: {error:#}"),
-            }
+            // It names its cause itself.
+            let told = known.map_or_else(|| format!("{error:#}"), ToString::to_string);
+            // Where nobody can be told, the exit code says it: `eprintln!` would end with another one.
+            let _ = writeln!(std::io::stderr(), "skein-runner: {told}");
             ExitCode::from(known.map_or(1, |error| error.code().exit()))
         }
     }

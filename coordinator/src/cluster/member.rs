@@ -19,7 +19,8 @@ pub const FORMAT: u32 = 19;
 /// what the task does not have, before 17 nobody's questions were withdrawn together, before 18 no inbox was handed
 /// on to whoever leads next, no question told to it, no text remembered at once, no list of schedules went on, no
 /// channel forgot what was removed of it or what an agent that left had read, and no epic heard that its channel was
-/// refused, and before 19 neither inboxes nor questions could be read in which it stands who leads.
+/// refused, and before 19 neither inboxes nor questions could be read in which it stands who leads, no entity was handed
+/// a command to refuse whose repeat it answers, and no service had word that its agent itself has said where it is.
 pub const READS: RangeInclusive<u32> = 2..=FORMAT;
 
 /// A coordinator that takes part.

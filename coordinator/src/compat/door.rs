@@ -37,10 +37,7 @@ impl FromRequest<Compat> for Asked {
         if who.role != Role::Operator {
             compat.service.seen(&who);
         }
-        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok());
-        let key = idempotency::key(&mut Map::new(), key)?;
-        let route = format!("{} {}", parts.method, parts.uri.path());
-        let request = idempotency::request(&who, &route, key.as_deref());
+        let (key, request) = idempotency::of_route(&parts, &who)?;
         let service = compat.service.clone().keeping_answers(key.is_some());
         let query = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
         let query = query.into_owned().collect();

@@ -1,5 +1,6 @@
 //! The demo from its first line to its last.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,7 +60,8 @@ pub enum DemoError {
 /// A sentence that says what failed and what to do.
 pub async fn run(options: Options) -> Result<String, DemoError> {
     let repository = stage::repository_of(&options.repo).await?;
-    eprintln!("setting the stage: a copy of the repository, four agents, one node");
+    let begins = "setting the stage: a copy of the repository, four agents, one node";
+    let _ = writeln!(std::io::stderr(), "{begins}");
     // From here on a signal waits until the stage can be struck.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut stage = Stage::set(&repository).await?;
@@ -80,7 +82,7 @@ pub async fn run(options: Options) -> Result<String, DemoError> {
     let path = stage.report();
     std::fs::write(&path, &report)?;
     if options.keep {
-        eprintln!("{}", stage.keep());
+        let _ = writeln!(std::io::stderr(), "{}", stage.keep());
     } else {
         stage.clear().await?;
     }

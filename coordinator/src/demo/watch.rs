@@ -136,7 +136,7 @@ impl Screen {
 
     /// A line that stays.
     pub(super) fn say(&mut self, line: &str) {
-        eprintln!("{line}");
+        let _ = writeln!(std::io::stderr(), "{line}");
         self.shown.clear();
     }
 

@@ -1,8 +1,6 @@
 //! What a node does with its store as a whole: forget, copy, count.
 
 use std::collections::BTreeSet;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use skein_shared::id::{Kind, Name};
@@ -66,11 +64,6 @@ impl Entities {
             CopyError::Failed(problem) => {
                 Refusal::new(Code::Unavailable, format!("the copy was not made: {problem}"))
             }
-        })?;
-        // It holds what the data directory holds, whose mode keeps others out.
-        let private = std::fs::set_permissions(path, Permissions::from_mode(0o600));
-        private.map_err(|error| {
-            Refusal::new(Code::Unavailable, format!("the copy is made, but others may read it: {error}"))
         })
     }
 

@@ -108,10 +108,7 @@ impl FromRequest<Gateway> for Operator {
             return Err(Problem::error(StatusCode::NOT_FOUND, text));
         }
         let who = Principal { swarm, ..who };
-        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok());
-        let key = idempotency::key(&mut Map::new(), key)?;
-        let route = format!("{} {}", parts.method, parts.uri.path());
-        let request = idempotency::request(&who, &route, key.as_deref());
+        let (key, request) = idempotency::of_route(&parts, &who)?;
         let service = gateway.service.clone().keeping_answers(key.is_some());
         Ok(Self { who, request, service, fields: fields(&whole(body).await?)? })
     }

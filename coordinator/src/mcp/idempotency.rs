@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::request::Parts;
 use serde_json::{Map, Value};
 use skein_shared::id::timed;
 use skein_shared::{Code, Refusal, limits};
@@ -37,6 +38,18 @@ pub fn key(arguments: &mut Map<String, Value>, header: Option<&str>) -> Result<O
         )),
         key => Ok(key),
     }
+}
+
+/// The key of a request to a route, if its header has one, and the id of that request.
+///
+/// # Errors
+/// As [`key`].
+pub fn of_route(parts: &Parts, who: &Principal) -> Result<(Option<String>, Uuid), Refusal> {
+    let header = parts.headers.get(HEADER).and_then(|key| key.to_str().ok());
+    let key = key(&mut Map::new(), header)?;
+    let route = format!("{} {}", parts.method, parts.uri.path());
+    let request = request(who, &route, key.as_deref());
+    Ok((key, request))
 }
 
 /// The id of a call: always the same for the same caller, tool and key; a fresh one without a key.

@@ -166,7 +166,11 @@ impl Service {
             Resource::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),
             Resource::All(sort) => {
                 let (mut rows, most, by) = match sort {
-                    Sort::Tasks => (self.live_tasks(who, Vec::new()).await?, SHOWN, "get-tasks"),
+                    Sort::Tasks => {
+                        let mut tasks = self.live_tasks(who, Vec::new()).await?;
+                        self.leave_out_lost_epics(who, &mut tasks).await;
+                        (tasks, SHOWN, "get-tasks")
+                    }
                     Sort::Epics => (self.some_epics(who, "").await?.rows, SHOWN, "list-epics"),
                     Sort::Agents => (self.list_members(who).await?.whole()?.rows, LIMIT, "get-swarm"),
                     Sort::Runs => (self.instances(who, RUNS).await?.whole()?, SHOWN, "skein list runs"),

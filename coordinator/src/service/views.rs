@@ -77,8 +77,10 @@ impl Service {
             false => self.entities.list_everywhere(query).await?,
         };
         let (mut rows, next) = page(&asked, rows);
-        if view == "locks" {
-            self.add_holders(who, &mut rows).await?;
+        match view {
+            "locks" => self.add_holders(who, &mut rows).await?,
+            "tasks" | "tasks-by-priority" => self.leave_out_lost_epics(who, &mut rows).await,
+            _ => {}
         }
         Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
     }

@@ -2,7 +2,7 @@
 //! the identity of its data folder. That alone says whose they are: the runner may be called otherwise by now.
 
 /// Hexadecimal digits of an identity.
-const DIGITS: usize = 14;
+pub const DIGITS: usize = 14;
 
 pub fn of(name: &str, identity: &str) -> String {
     format!("{name}-{identity}")

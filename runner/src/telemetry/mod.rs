@@ -64,9 +64,8 @@ impl Telemetry {
         #[cfg(not(feature = "otlp"))]
         {
             if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
-                eprintln!(
-                    "{service}: OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without `otlp`"
-                );
+                let told = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without `otlp`";
+                let _ = writeln!(std::io::stderr(), "{service}: {told}");
             }
             tracing_subscriber::registry().with(log).init();
             Ok(Self { _lines: lines })

@@ -1,5 +1,7 @@
 //! Traces over OTLP.
 
+use std::io::Write;
+
 use anyhow::Context;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::SpanExporter;
@@ -17,7 +19,7 @@ pub(super) struct Exporter(SdkTracerProvider);
 impl Drop for Exporter {
     fn drop(&mut self) {
         if let Err(error) = self.0.shutdown() {
-            eprintln!("the last traces were not sent: {error}");
+            let _ = writeln!(std::io::stderr(), "the last traces were not sent: {error}");
         }
     }
 }

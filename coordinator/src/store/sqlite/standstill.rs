@@ -4,10 +4,11 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rusqlite::{Error, ErrorCode};
+use rusqlite::Error;
 use tokio::time::Instant;
 
 use super::connection::sentence;
+use super::room;
 use crate::alarms::{Alarms, Kind};
 
 /// How long commits go on by themselves before some of what waits is tried with them again: a try costs about as much
@@ -61,8 +62,5 @@ impl Standstill {
 }
 
 fn kind(error: &Error) -> Kind {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => Kind::StoreFull,
-        _ => Kind::StoreGarbage,
-    }
+    if room::is_missing(error) { Kind::StoreFull } else { Kind::StoreGarbage }
 }

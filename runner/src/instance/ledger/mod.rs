@@ -18,6 +18,7 @@ use skein_shared::fence::Epoch;
 
 pub use row::{Report, Row, State, What};
 
+use crate::container::mark;
 use crate::error::Error;
 use crate::harness::Harness;
 
@@ -62,7 +63,7 @@ impl Ledger {
 
     /// What tells this data folder's processes from those of any other runner on the machine, for ever.
     pub async fn identity(&self) -> Result<String, Error> {
-        let mut bytes = [0u8; 7];
+        let mut bytes = [0u8; mark::DIGITS / 2];
         getrandom::fill(&mut bytes)
             .map_err(|error| Error::config(format!("the machine gives no random numbers: {error}")))?;
         let drawn = bytes.iter().fold(0i64, |number, byte| number << 8 | i64::from(*byte));
@@ -71,7 +72,7 @@ impl Ledger {
             connection
                 .query_row("SELECT value FROM number WHERE name = 'identity'", [], |row| row.get::<_, i64>(0))
         });
-        Ok(format!("{:014x}", kept.await?))
+        Ok(format!("{:0digits$x}", kept.await?, digits = mark::DIGITS))
     }
 
     /// The number of an agent's group, the same for ever; it counts from zero.

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an alarm stays that nothing may take back: that it does not happen again is all that can be seen.
 const STAYS: Duration = Duration::from_secs(600);
-/// The same for a store that was slow: somebody asks it all the time, though not every part of it.
+/// The same for a store that was slow, or on the move: somebody asks it all the time, though not every part of it.
 const PASSES: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);
 /// Alarms of one kind that are kept: whoever tries may have many addresses.
@@ -35,6 +35,8 @@ pub enum Kind {
     StoreSlow,
     /// The store answers, and takes no writes.
     StoreFull,
+    /// The slot of the store is on its way from one node of a Redis Cluster to another, and nothing is written.
+    StoreMoving,
     /// The store takes writes, and no replica confirms them in time.
     StoreUnconfirmed,
     /// The store is set up to lose writes since it was restarted or replaced, or an import has filled it in part, so
@@ -55,7 +57,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
@@ -63,6 +65,7 @@ impl Kind {
         Kind::Certificate,
         Kind::StoreSlow,
         Kind::StoreFull,
+        Kind::StoreMoving,
         Kind::StoreUnconfirmed,
         Kind::StoreUnfit,
         Kind::StoreGarbage,
@@ -82,6 +85,7 @@ impl Kind {
             Kind::Certificate => "certificate",
             Kind::StoreSlow => "store_slow",
             Kind::StoreFull => "store_full",
+            Kind::StoreMoving => "store_moving",
             Kind::StoreUnconfirmed => "store_unconfirmed",
             Kind::StoreUnfit => "store_unfit",
             Kind::StoreGarbage => "store_garbage",
@@ -106,7 +110,7 @@ impl Kind {
             | Kind::StoreFull
             | Kind::StoreUnconfirmed
             | Kind::Slack => Some(STAYS),
-            Kind::StoreSlow => Some(PASSES),
+            Kind::StoreSlow | Kind::StoreMoving => Some(PASSES),
             Kind::StoreLost => Some(DAY),
             _ => None,
         }

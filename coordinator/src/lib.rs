@@ -12,6 +12,7 @@ pub mod demo;
 pub mod embeddings;
 pub mod entity;
 pub mod gateway;
+mod greeting;
 mod https;
 pub mod ingress;
 pub mod mcp;

@@ -9,6 +9,7 @@
 //! - `harness` is the program that an agent is: a coding agent, or any command;
 //! - `supervisor` is who has started this process and wants to hear that it works;
 //! - `agent_commands` are what agents call that are shell scripts;
+//! - `hook` is what a coding agent is told between its steps;
 //! - `endpoint` is the instance's own door to the coordinators.
 
 pub mod agent_commands;
@@ -20,6 +21,7 @@ pub mod definition;
 pub mod endpoint;
 mod error;
 pub mod harness;
+pub mod hook;
 pub mod instance;
 pub mod supervisor;
 pub mod telemetry;

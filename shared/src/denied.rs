@@ -78,6 +78,13 @@ mod tests {
             total_chunks: 1,
         }));
         is_the_same_and_refused::<memory::Memory>(remember, memory::Command::Denied);
+        let forget = |name: Option<&str>| memory::Command::Forget {
+            memory: Uuid::from_u128(4),
+            name: name.map(str::to_owned),
+        };
+        is_the_same_and_refused::<memory::Memory>(forget(None), memory::Command::Denied);
+        let (named, nameless) = (forget(Some("geese")), forget(None));
+        assert_eq!(told_apart_by::<memory::Memory>(&named), told_apart_by::<memory::Memory>(&nameless));
 
         let target = Target::Assign { agent: Some(Uuid::from_u128(2)) };
         let (by, rules) = (None, Rules::Inbox { allow_duplicate: false });

@@ -47,6 +47,8 @@ pub const TASK_UNCLAIMED: Duration = Duration::from_secs(30 * 60);
 pub const STEERING: usize = 20;
 /// Longest reason for which a task is cancelled or an offer rejected, characters.
 pub const REASON: usize = 4000;
+/// So many polls in a row without work mean that a worker may go (spec: Agent Swarm 3.4).
+pub const EMPTY_POLLS: u32 = 2;
 /// How long `poll-task` waits for work (spec: Agent Swarm 3.4).
 pub const POLL: Duration = Duration::from_secs(60);
 /// An offer that nobody answered returns to the pool.

@@ -114,6 +114,7 @@ impl Bed {
             limits: Limits::default(),
             agent_commands: None,
             kept: None,
+            joined: None,
             container,
         }
     }

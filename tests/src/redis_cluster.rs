@@ -16,6 +16,10 @@ const REPLICAS: usize = 2;
 const SILENCE: &str = "5000";
 /// A key of a store, as good as any other.
 const KEY: &str = "{skein}:cluster";
+/// Keys that go from one node to another at once.
+const TOGETHER: usize = 100;
+/// For how long a node may be silent meanwhile, in milliseconds.
+const TRANSFER: u64 = 60_000;
 
 /// The nodes. All end when dropped.
 pub struct RedisCluster {
@@ -40,7 +44,7 @@ impl RedisCluster {
         for _ in 0..usize::from(PRIMARIES) + REPLICAS {
             nodes.push(Node::start().await?);
         }
-        let slot: u16 = nodes[0].ask(cmd("CLUSTER").arg("KEYSLOT").arg(KEY)).await?;
+        let slot = nodes[0].slot().await?;
         let share = SLOTS.div_ceil(PRIMARIES);
         for (number, node) in (0..PRIMARIES).zip(&nodes) {
             let (first, last) = (number * share, ((number + 1) * share).min(SLOTS) - 1);
@@ -115,6 +119,57 @@ impl RedisCluster {
         self.until_followed_by(REPLICAS).await
     }
 
+    /// Begins to move the slot of the store to another primary, as an operator does who spreads the load anew. No key
+    /// is there yet; one of the replicas follows that primary from now on.
+    ///
+    /// # Errors
+    /// When the nodes refuse.
+    pub async fn begin_to_move(&self) -> Result<()> {
+        let (from, to) = (&self.nodes[self.owner], &self.nodes[self.next()]);
+        let replica = self.nodes.last().context("there are nodes")?;
+        let _: String = replica.ask(cmd("CLUSTER").arg("REPLICATE").arg(to.id().await?)).await?;
+        until("a replica follows the next owner", async || to.is("state=online").await).await?;
+        let slot = from.slot().await?;
+        let state = |state: &str, other: String| {
+            cmd("CLUSTER").arg("SETSLOT").arg(slot).arg(state).arg(other).to_owned()
+        };
+        let _: String = to.ask(&state("IMPORTING", from.id().await?)).await?;
+        let _: String = from.ask(&state("MIGRATING", to.id().await?)).await?;
+        Ok(())
+    }
+
+    /// Moves all keys of the slot, and lets the other primary have it.
+    ///
+    /// # Errors
+    /// When the nodes refuse.
+    pub async fn end_the_move(&mut self) -> Result<()> {
+        let next = self.next();
+        let (from, to) = (&self.nodes[self.owner], &self.nodes[next]);
+        let slot = from.slot().await?;
+        loop {
+            let ask = cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(TOGETHER).to_owned();
+            let keys: Vec<String> = from.ask(&ask).await?;
+            if keys.is_empty() {
+                break;
+            }
+            let mut order = cmd("MIGRATE");
+            order.arg("127.0.0.1").arg(to.port).arg("").arg(0).arg(TRANSFER).arg("KEYS").arg(keys);
+            let _: String = from.ask(&order).await?;
+        }
+        let has = cmd("CLUSTER").arg("SETSLOT").arg(slot).arg("NODE").arg(to.id().await?).to_owned();
+        // The one that gets it first: or else it is nobody's for a moment.
+        for node in [to, from] {
+            let _: String = node.ask(&has).await?;
+        }
+        self.owner = next;
+        Ok(())
+    }
+
+    /// A primary without the store.
+    fn next(&self) -> usize {
+        (self.owner + 1) % usize::from(PRIMARIES)
+    }
+
     /// Waits for a primary with so many replicas, which is the owner then, and until all slots are served.
     async fn until_followed_by(&mut self, replicas: usize) -> Result<()> {
         let followed = format!("connected_slaves:{replicas}");
@@ -137,7 +192,7 @@ impl RedisCluster {
 
     /// Makes the last nodes the replicas of the owner.
     async fn follow(&self) -> Result<()> {
-        let id: String = self.nodes[self.owner].ask(cmd("CLUSTER").arg("MYID")).await?;
+        let id = self.nodes[self.owner].id().await?;
         for replica in &self.nodes[usize::from(PRIMARIES)..] {
             let _: String = replica.ask(cmd("CLUSTER").arg("REPLICATE").arg(&id)).await?;
             until("the replica has everything", async || replica.is("master_link_status:up").await).await?;
@@ -178,6 +233,16 @@ impl Node {
         settings.extend(["--cluster-node-timeout", SILENCE, "--repl-diskless-sync-delay", "0"]);
         settings.extend(["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"]);
         Ok(Self { server: Server::start_with(&settings).await?, port, bus })
+    }
+
+    /// By which the others know it.
+    async fn id(&self) -> Result<String> {
+        self.ask(cmd("CLUSTER").arg("MYID")).await
+    }
+
+    /// That of the store.
+    async fn slot(&self) -> Result<u16> {
+        self.ask(cmd("CLUSTER").arg("KEYSLOT").arg(KEY)).await
     }
 
     /// Whether it says this of its replication.

@@ -80,6 +80,17 @@ impl Stage {
         Ok(self)
     }
 
+    /// Writes a file into the folder that all its agents share.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn sharing(self, file: &str, text: &str) -> Result<Self> {
+        let folder = self.data().join("shared");
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(file), text)?;
+        Ok(self)
+    }
+
     /// Starts the node, for the first time or again.
     ///
     /// # Errors

@@ -14,7 +14,8 @@ const CLAIM: &str = "task_claim_next={}";
 const DONE: &str = r#"store-progress={"taskId":"$TASK","status":"completed","output":"seen"}"#;
 const LOCK: &str = r#"acquire_lock={"resource_key":"test://repository/1"}"#;
 /// The marker is on no machine but in the container, and the user is not the runner's.
-const BASH: &str = r#"bash={"command":"id --user; pwd; echo here > /tmp/marker; cat /tmp/marker"}"#;
+const BASH: &str =
+    r#"bash={"command":"id --user; pwd; cat shared/notes; echo here > /tmp/marker; cat /tmp/marker"}"#;
 const READ: &str = r#"read={"path":"/tmp/marker"}"#;
 const RELEASE: &str = r#"release_lock={"resource_key":"test://repository/1"}"#;
 const WAIT: &str = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
@@ -45,6 +46,7 @@ async fn an_agent_in_a_container_joins_works_locks_sleeps_wakes_and_completes() 
     let image = Image::agents().await?;
     let steps = ["environment", JOIN, CLAIM, DONE, BASH, READ, LOCK, "tree", WAIT, RELEASE];
     let stage = Stage::new(1)?
+        .sharing("notes", "for all\n")?
         .contained(image.name(), "sleeper", "", &steps)?
         .contained(image.name(), "lonely", "network = \"internal\"", &[r#"join-swarm={"name":"lonely"}"#])?
         .start()
@@ -58,7 +60,7 @@ async fn an_agent_in_a_container_joins_works_locks_sleeps_wakes_and_completes() 
     let done = stage.answer("sleeper", "store-progress").await?;
     ensure!(done["success"] == true, "{done}");
     let (bash, read) = (stage.answer("sleeper", "bash").await?, stage.answer("sleeper", "read").await?);
-    ensure!(bash.to_string().contains("1000\\n/app/static\\nhere"), "{bash}");
+    ensure!(bash.to_string().contains("1000\\n/app/static\\nfor all\\nhere"), "{bash}");
     ensure!(read.to_string().contains("here"), "{read}");
     let lock = stage.answer("sleeper", "acquire_lock").await?;
     ensure!(lock["ok"] == true, "{lock}");

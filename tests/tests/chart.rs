@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use skein_coordinator::config::{self, Overrides};
 use skein_runner::credentials::{Credentials, Reference};
 use skein_tests::deployed::{root, text};
 use skein_tests::up::binary;
@@ -61,6 +63,7 @@ fn mistakes() -> Vec<Value> {
         json!({"redis": {"existingSecret": ""}}),
         json!({"redis": {"ports": []}}),
         json!({"redis": {"tls": {"ca": "ca.pem"}}}),
+        json!({"secrets": ["s".repeat(57)]}),
         json!({"authority": {"existingSecret": ""}}),
         json!({"authority": {"days": 0}}),
         json!({"image": {"runner": {"pullPolicy": "Sometimes"}}}),
@@ -75,6 +78,7 @@ fn mistakes() -> Vec<Value> {
         source(json!({"name": "hub", "provider": "github", "bot": "skein", "allowedUsers": ["@ada"]})),
         source(json!({"name": "hub", "provider": "github", "inboxDomains": ["example.org"]})),
         source(json!({"name": "hub", "provider": "github", "senderDomains": ["example.org"]})),
+        source(json!({"name": "mail", "provider": "agentmail", "senderDomains": ["@example.org"]})),
         json!({"runners": [{"name": "a--b", "existingSecret": "s", "key": "token"}]}),
         json!({"runners": [{"name": "Runner 1", "existingSecret": "s", "key": "token"}]}),
         json!({"runners": [{"name": "runner-1"}]}),
@@ -87,6 +91,10 @@ fn mistakes() -> Vec<Value> {
         json!({"agents": {"a--b": "command = []"}}),
         json!({"podDisruptionBudget": {"maxUnavailable": 0}}),
         json!({"networkPolicy": {"clients": [{}]}}),
+        json!({"networkPolicy": {"dns": [{}]}}),
+        json!({"networkPolicy": {"dnsPorts": []}}),
+        json!({"networkPolicy": {"dnsPorts": ["dns"]}}),
+        json!({"coordinators": {"service": {"ipFamilyPolicy": "Both"}}}),
         json!({"unheardOf": true}),
     ]
 }
@@ -96,7 +104,7 @@ fn the_charts_values_follow_its_schema_and_mistakes_are_refused() {
     let schema: Value = serde_json::from_str(&text(&format!("{CHART}/values.schema.json"))).unwrap();
     jsonschema::meta::validate(&schema).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
-    for good in [json!({}), yaml(EVERY_VALUE)] {
+    for good in [json!({}), json!({"secrets": ["s".repeat(56)]}), yaml(EVERY_VALUE)] {
         let problems: Vec<String> =
             schema.iter_errors(&values(&good)).map(|e| format!("{}: {e}", e.instance_path())).collect();
         assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -167,6 +175,8 @@ fn the_chart_is_rendered_whole() {
             pods_are_confined_and_end_gently(pod);
         }
         selectors_find_their_pods(&documents);
+        doors_are_open_to_both_kinds_of_addresses(&documents);
+        names_are_found(&documents, &values(&over));
         runners_find_coordinators(&documents, &values(&over));
         settings_are_read(&documents);
         secrets_are_mounted(&documents, &values(&over));
@@ -207,6 +217,64 @@ fn selectors_find_their_pods(documents: &[Value]) {
         let held = |policy: &&Value| selects(&policy["spec"]["podSelector"], &pod["metadata"]["labels"]);
         assert!(policies.iter().any(held), "no network policy holds {pod}");
     }
+}
+
+/// Whichever kind a cluster has, its pods listen on, and name themselves to the others by.
+fn doors_are_open_to_both_kinds_of_addresses(documents: &[Value]) {
+    let mut count = 0;
+    for pod in pods(documents) {
+        let Some(arguments) = pod["spec"]["containers"][0]["args"].as_array() else { continue };
+        let given = |flag: &str| {
+            let at = arguments.iter().position(|one| one == flag)?;
+            Some(arguments[at + 1].as_str().unwrap().to_owned())
+        };
+        for door in ["--listen", "--grpc", "--ingress"].into_iter().filter_map(given) {
+            assert_eq!(door.parse::<SocketAddr>().unwrap().ip(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+            count += 1;
+        }
+        for address in ["10.0.0.9", "fd00::9"] {
+            let node = given("--node-addr").unwrap().replace("$(POD_IP)", address);
+            let said = Overrides { node: Some(node), ..Overrides::default() };
+            let config = config::load(Path::new("/nowhere/config.toml"), &said).unwrap();
+            let used: SocketAddr = config.cluster.node.parse().unwrap();
+            assert_eq!((used.ip().to_string(), used.port()), (address.to_owned(), 7703));
+        }
+    }
+    assert_eq!(count, 4);
+}
+
+/// A policy sees the port behind a Service, which for the DNS is another one with some.
+fn names_are_found(documents: &[Value], values: &Value) {
+    let ports = values["networkPolicy"]["dnsPorts"].as_array().unwrap().iter();
+    let wanted: Vec<Value> = ports
+        .flat_map(|port| ["UDP", "TCP"].map(|protocol| json!({"port": port, "protocol": protocol})))
+        .collect();
+    let peers = match &values["networkPolicy"]["dns"] {
+        Value::Array(peers) if !peers.is_empty() => json!(peers),
+        _ => json!([{"namespaceSelector": {}}]),
+    };
+    let policies = of_kind(documents, "NetworkPolicy");
+    assert_eq!(policies.len(), 3);
+    for policy in policies {
+        let mut out = policy["spec"]["egress"].as_array().unwrap().iter();
+        assert!(out.any(|rule| rule["ports"] == json!(wanted) && rule["to"] == peers), "{policy}");
+    }
+}
+
+#[test]
+fn services_have_the_kinds_of_addresses_that_are_asked_for() {
+    let policies = |over: &Value| -> BTreeMap<String, Value> {
+        let documents = rendered(over).unwrap();
+        let services = of_kind(&documents, "Service").into_iter();
+        let named = |one: &Value| one["metadata"]["name"].as_str().unwrap().to_owned();
+        services.map(|one| (named(one), one["spec"]["ipFamilyPolicy"].clone())).collect()
+    };
+    assert!(policies(&json!({})).values().all(Value::is_null), "the cluster's own way is not left to it");
+    let asked = policies(&yaml(EVERY_VALUE));
+    assert_eq!(
+        (&asked["flock"], &asked["flock-ingress"]),
+        (&json!("PreferDualStack"), &json!("RequireDualStack"))
+    );
 }
 
 /// By the Service and by the first one; who else there is they are told.
@@ -288,12 +356,12 @@ fn the_first_container_of_a_pod_may_be_cut_off_after_each_of_its_steps() {
     }
     let programs = binary("skein").parent().unwrap().display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let run = |script: &str| {
+    let run_at = |address: &str, script: &str| {
         let mut shell = Command::new("sh");
-        let output =
-            shell.args(["-ec", script]).env("PATH", &path).env("POD_IP", "10.0.0.9").output().unwrap();
+        let output = shell.args(["-ec", script]).env("PATH", &path).env("POD_IP", address).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     };
+    let run = |script: &str| run_at("10.0.0.9", script);
     run(&format!(
         "mkdir -p {place}/etc/skein {place}/run/skein; touch {place}/etc/skein/config.toml
         skein cluster init --out {place}/run/skein/authority 10.0.0.1"
@@ -303,6 +371,7 @@ fn the_first_container_of_a_pod_may_be_cut_off_after_each_of_its_steps() {
         run(&steps[..done].join("\n"));
         run(&script);
     }
+    run_at("fd00::9", &script);
 }
 
 /// Every `config.toml` of the chart is one that a node takes, and every agent's definition is TOML.
@@ -322,8 +391,7 @@ fn settings_are_read(documents: &[Value]) {
             if name == "config.toml" {
                 let file = folder.path().join(name);
                 std::fs::write(&file, text).unwrap();
-                skein_coordinator::config::load(&file, &skein_coordinator::config::Overrides::default())
-                    .unwrap();
+                config::load(&file, &Overrides::default()).unwrap();
                 count += 1;
             } else {
                 assert!(text.contains("command = "), "{name} is cut short: {text}");

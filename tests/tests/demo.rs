@@ -20,6 +20,8 @@ fn repository(folder: &Folder) -> Result<std::path::PathBuf> {
     std::fs::create_dir_all(root.join("docs"))?;
     std::fs::write(root.join("engine/main.rs"), concat!("fn main() {}\n// TO", "DO: start\n"))?;
     std::fs::write(root.join("docs/guide.md"), "one\ntwo\nthree\n")?;
+    // A terminal would obey the name.
+    std::fs::write(root.join("engine/odd\u{1b}[31m.txt"), "one\n")?;
     let git = |arguments: &[&str]| -> Result<()> {
         let status = std::process::Command::new("git").arg("-C").arg(&root).args(arguments).status()?;
         ensure!(status.success(), "git {arguments:?} failed");
@@ -92,6 +94,10 @@ async fn a_swarm_surveys_a_repository_and_reports() -> Result<()> {
     ensure!(stdout.contains("# Survey of the repository"), "no report:\n{stdout}\n{stderr}");
     ensure!(stdout.contains("engine/main.rs:2"), "the marker was not found:\n{stdout}");
     ensure!(stdout.contains("| docs | 1 | 3 |"), "the lines were not counted:\n{stdout}");
+    ensure!(
+        stdout.contains("odd[31m.txt (1)") && !stdout.contains('\u{1b}'),
+        "a name gives orders:\n{stdout}"
+    );
     let push = "after a push to `demo/repository` on `main` by skein-demo";
     ensure!(stdout.contains(push), "the push is not in the report:\n{stdout}");
     for line in ["waits for github push", "tasks: 3 completed", "delivered to the ingress"] {

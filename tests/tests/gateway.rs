@@ -3,10 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::fs;
+use std::process::{Output, Stdio};
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::stage::Stage;
+use skein_tests::up::skein_elsewhere;
 use skein_tests::webhook::event;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
 
 /// Runs a command, and prints its name, its exit status and what it printed, in one line.
 const TELL: &str = r#"tell() { name=$1; shift; said=$("$@" </dev/null); echo "$name $? $said"; }
@@ -224,7 +230,7 @@ async fn an_instance_asks_its_routes_with_its_secret_in_the_header_or_the_body()
 async fn operators_steer_and_replay_over_http() -> Result<()> {
     let keys = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
     let stage = Stage::new(2)?.script("worker", keys, "al-status at work; sleep 1000")?.start().await?;
-    let token = std::fs::read_to_string(stage.data().join("operator.token"))?;
+    let token = fs::read_to_string(stage.data().join("operator.token"))?;
     let (http, node) = (reqwest::Client::new(), stage.up().mcp.replace("/mcp", ""));
     let ask = async |method: reqwest::Method, path: &str, body: Value| -> Result<(u16, Value)> {
         let request = http.request(method, format!("{node}{path}")).bearer_auth(token.trim());
@@ -241,6 +247,14 @@ async fn operators_steer_and_replay_over_http() -> Result<()> {
             let (_, shown) = get("/control/instances").await?;
             Ok(shown["instances"][0]["id"] == instance.as_str()
                 && shown["instances"][0]["statusText"] == "at work")
+        })
+        .await?;
+    let log = format!("/api/logs/agents/worker/{instance}?lines=5&grep=%22ok%22");
+    stage
+        .until("its log is shown", async || {
+            let (status, shown) = get(&log).await?;
+            let line = shown["entries"][0].as_str().unwrap_or_default();
+            Ok(status == 200 && line.contains("true") && shown["cursor"].is_string())
         })
         .await?;
     let (_, killed) = post("/control/agents/worker/kill").await?;
@@ -260,4 +274,109 @@ async fn operators_steer_and_replay_over_http() -> Result<()> {
             Ok(page["runs"].as_array().is_some_and(|runs| runs.len() == 3))
         })
         .await
+}
+
+/// Tells of an event as Claude Code does, and prints what is said to it, in one line.
+const HOOKS: &str = r#"hooked() {
+    name=$1; shift
+    said=$(printf '{"session_id":"one","hook_event_name":"%s","tool_name":"%s","tool_input":{"command":"%s"}}' "$@" |
+        skein-hook)
+    echo "$name $? $(echo $said)"
+}
+"#;
+
+/// Has the line of a shell answer an event, where a person has started the client.
+async fn answered(stage: &Stage, line: &str, event: &str) -> Result<Output> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]).env("TMPDIR", stage.data()).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("it has no input")?;
+    let event =
+        json!({ "session_id": "two", "hook_event_name": event, "tool_name": "Bash", "tool_input": {} });
+    stdin.write_all(event.to_string().as_bytes()).await?;
+    drop(stdin);
+    Ok(child.wait_with_output().await?)
+}
+
+#[tokio::test]
+async fn a_coding_agent_in_an_instance_is_stopped_at_its_hooks() -> Result<()> {
+    let steps = "hooked start SessionStart '' ''; hold; hooked before PreToolUse Bash make
+        hooked own PreToolUse mcp__skein__store-progress ''; hooked after PostToolUse Bash make
+        for n in 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do hooked call-$n PreToolUse Bash make; done
+        echo over";
+    let stage = Stage::new(1)?.script("coder", "", &script(&format!("{HOOKS}{steps}")))?.start().await?;
+    let run = stage.ask("coder", "").await?;
+    let prints = async |text: &str| {
+        stage.until(&format!("it prints {text}"), async || Ok(stage.printed(&run).contains(text))).await
+    };
+    prints("call join-swarm first").await?;
+    let as_coder = async |call: &[&str]| {
+        stage.up().skein(&[&["tools", "call"], call, &["--role", "worker", "--name", "coder"]].concat()).await
+    };
+    as_coder(&["join-swarm", "name=coder"]).await?;
+    let created = stage.up().skein(&["task", "create", "Count the geese", "--json"]).await?;
+    let created: Value = serde_json::from_str(&created)?;
+    let task = created["id"].as_str().with_context(|| format!("no task: {created}"))?;
+    as_coder(&["task-action", "action=claim", &format!("taskId={task}")]).await?;
+    stage.up().skein(&["task", "cancel", task, "--reason", "late"]).await?;
+    stage.go("coder")?;
+    prints("\nover").await?;
+
+    let denied = async |name: &str, reason: &str| -> Result<()> {
+        let (status, said) = tells(&stage, &run, name).await?;
+        let said = &said["hookSpecificOutput"];
+        let told = said["permissionDecisionReason"].as_str().unwrap_or_default();
+        ensure!(
+            status == 0 && said["permissionDecision"] == "deny" && told.contains(reason),
+            "{name}: {said}"
+        );
+        Ok(())
+    };
+    denied("before", task).await?;
+    denied("call-14", "late").await?;
+    denied("call-15", "round in circles").await?;
+    let printed = stage.printed(&run);
+    for silent in ["own 0 \n", "after 0 \n"] {
+        ensure!(printed.contains(silent), "{silent} is missing in {printed}");
+    }
+    ensure!(stage.ends(&run).await? == "completed");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_person_s_coding_agent_asks_at_its_hooks_and_goes_on_without_a_node() -> Result<()> {
+    let stage = Stage::new(1)?.script("other", "", "true")?.start().await?;
+    let whose = ["--role", "worker", "--name", "coder"];
+    let config = stage.up().skein(&[&["mcp-config", "--client", "claude"], &whose[..]].concat()).await?;
+    let file = stage.data().join("mcp.json");
+    fs::write(&file, config)?;
+    let file = file.to_str().context("no text")?;
+    let settings = skein_elsewhere(&["hook", "--mcp-config", file, "--settings"]).await?;
+    let settings: Value = serde_json::from_str(&settings)?;
+    let line = settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"].as_str().context("no command")?;
+
+    let said = answered(&stage, line, "SessionStart").await?;
+    let text = String::from_utf8(said.stdout)?;
+    ensure!(said.status.success() && text.contains("You are the agent coder ("), "{text}");
+    let said = answered(&stage, line, "PreToolUse").await?;
+    ensure!(said.status.success() && said.stdout.is_empty(), "{said:?}");
+
+    let stage = stage.terminate().await?;
+    let said = answered(&stage, line, "UserPromptSubmit").await?;
+    ensure!(said.status.success() && said.stdout.is_empty(), "{said:?}");
+    ensure!(String::from_utf8_lossy(&said.stderr).contains("the swarm was not asked"), "{said:?}");
+    let mut last = said;
+    for _ in 0..15 {
+        last = answered(&stage, line, "PreToolUse").await?;
+    }
+    ensure!(String::from_utf8_lossy(&last.stdout).contains("round in circles"), "{last:?}");
+    fs::remove_file(file)?;
+    // A status of 2 would stop each step.
+    let said = answered(&stage, line, "UserPromptSubmit").await?;
+    ensure!(said.status.success() && said.stdout.is_empty(), "{said:?}");
+    ensure!(String::from_utf8_lossy(&said.stderr).contains("mcp.json cannot be read"), "{said:?}");
+    let said =
+        answered(&stage, &line.replacen(" 'hook' ", " 'hook' '--no-such-option' ", 1), "PreToolUse").await?;
+    ensure!(said.status.code() == Some(1), "{said:?}");
+    Ok(())
 }

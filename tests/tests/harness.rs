@@ -364,6 +364,26 @@ async fn opencode_runs_a_command_of_its_own() -> Result<()> {
     runs_a_command_of_its_own(Coder::Opencode, "bash", "command").await
 }
 
+#[tokio::test]
+async fn claude_code_is_told_who_it_is_and_stopped_in_a_circle_by_its_hooks() -> Result<()> {
+    let model = Model::start(|talk| {
+        ensure!(talk.prompt.contains("call join-swarm first"), "it was told nothing: {}", talk.prompt);
+        match talk.results.last() {
+            Some((_, result)) if result.to_string().contains("This call was not made") => {
+                Ok(Say::Text("I stop."))
+            }
+            _ if talk.results.len() > 20 => bail!("nothing stops it"),
+            _ => Ok(Say::Call("Bash", json!({"command": "echo seven", "description": "Counts the geese."}))),
+        }
+    });
+    let model = model.await?;
+    let stage = stage(Coder::ClaudeCode, "", &model).await?;
+    let instance = stage.ask("coder", "Begin.").await?;
+    let end = stage.ends(&instance).await;
+    ensure!(model.talk()?.results.len() == 15 && end? == "completed", "{}", stage.output(&instance));
+    Ok(())
+}
+
 async fn says_why_its_model_fails_in_its_end(coder: Coder) -> Result<()> {
     let model = Model::start(|_| bail!("the model is on strike")).await?;
     let stage = stage(coder, "", &model).await?;

@@ -312,6 +312,27 @@ async fn no_more_runs_of_a_swarm_are_under_way_than_its_scale_allows() -> Result
 }
 
 #[tokio::test]
+async fn what_an_operator_says_of_an_agents_scale_holds_over_a_crash() -> Result<()> {
+    let stage = Stage::new(3)?.agent("worker", "", &["hold"])?.start().await?;
+    stage.run("worker").await?;
+    let waiting = [stage.ask("worker", "").await?, stage.ask("worker", "").await?];
+    stage.up().skein(&["agent", "scale", "worker", "2"]).await?;
+    stage.becomes(&waiting[0], "running").await?;
+    let stage = stage.kill().await?;
+    let stage = stage.start().await?;
+    let shown = async || -> Result<(Value, Value)> {
+        let shown: Value =
+            serde_json::from_str(&stage.up().skein(&["agent", "show", "worker", "--json"]).await?)?;
+        Ok((shown["scale"].clone(), shown["scaleOverride"].clone()))
+    };
+    ensure!(shown().await? == (Value::from(2), Value::from(2)), "{:?}", shown().await?);
+    ensure!(stage.state(&waiting[1]).await? == "queued", "more run than may, with a slot left");
+    stage.up().skein(&["agent", "scale", "worker", "defined"]).await?;
+    ensure!(shown().await? == (Value::from(1), Value::Null), "{:?}", shown().await?);
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_instance_is_closed_to_others_and_the_data_folder_to_it() -> Result<()> {
     let stage = Stage::new(2)?;
     let data = stage.data();

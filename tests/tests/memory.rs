@@ -139,6 +139,25 @@ async fn learnings_are_found_by_words_without_an_endpoint() -> Result<()> {
     Ok(())
 }
 
+/// Whoever got no answer sends it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_has_forgotten_is_told_again_under_its_key() -> Result<()> {
+    let swarm = Swarm::start(folder("")?).await?;
+    let taught = swarm.teach(&swarm.anna.1, "the car needs fuel").await?;
+    let others = swarm.teach(&swarm.ben.1, "the boat needs wind").await?;
+    let forget = async |memory: &Value, key: &str| {
+        let memory = memory["memoryId"].as_str().unwrap_or_default();
+        swarm.up.skein(&["memory", "forget", memory, "--idempotency-key", key]).await
+    };
+    let first = forget(&taught, "one").await?;
+    ensure!(ids(&search(&swarm.anna.0, "fuel").await?).is_empty());
+    ensure!(forget(&taught, "one").await? == first, "{first}");
+    ensure!(forget(&taught, "two").await.is_err(), "it is gone, and this is another request");
+    ensure!(forget(&others, "one").await.is_err(), "the key is of another request");
+    ensure!(ids(&search(&swarm.ben.0, "wind").await?) == [&others["memoryId"]]);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn learnings_are_found_by_what_they_mean_and_by_those_alone_who_may() -> Result<()> {
     let endpoint = Embeddings::start().await?;

@@ -339,6 +339,7 @@ fn profile(text: &str) -> profiles::Command {
         texts: BTreeMap::from([(profiles::Field::ClaudeMd, change)]),
         source: profiles::Source::SelfEdit,
         by: None,
+        reason: None,
     }
 }
 

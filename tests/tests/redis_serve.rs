@@ -214,7 +214,8 @@ async fn a_node_that_does_not_get_ready_gives_its_shards_back() -> Result<()> {
     let server = Server::start().await?;
     let taken = TcpListener::bind("127.0.0.1:0").await?;
     let address = taken.local_addr()?.to_string();
-    let arguments = ["--redis", &server.url(), "--listen", &address];
+    // Of the doors that open when the store is there.
+    let arguments = ["--redis", &server.url(), "--grpc", &address];
     let refused = Up::serve_in(Folder::new()?, &arguments).await.err().context("it listens there too")?;
     ensure!(
         format!("{refused:#}").contains("with --listen, --grpc or --ingress, or stop what listens there"),
@@ -258,15 +259,32 @@ async fn a_node_is_not_ready_before_whoever_has_the_store_for_itself_has_ended()
     let server = Server::in_memory().await?;
     let (alone, folder) = (Alone::open(&server).await?, Folder::new()?);
     let log = folder.path().join("log");
+    let http = format!("127.0.0.1:{}", ports::free()?);
     let waits = async {
         while !std::fs::read_to_string(&log).is_ok_and(|said| said.contains("has the store for itself")) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let mut starting = pin!(serve(&server, folder));
+    let url = server.url();
+    let arguments = ["--redis", &url, "--listen", &http];
+    let mut starting = pin!(Up::serve_in(folder, &arguments));
+    let asked = async {
+        waits.await;
+        // It lives, says why it is not ready, and leaves all others to other nodes.
+        let alive = reqwest::get(format!("http://{http}/healthz")).await?.status();
+        let ready = reqwest::get(format!("http://{http}/readyz")).await?;
+        let (status, said) = (ready.status(), ready.text().await?);
+        ensure!(
+            alive == 200 && status == 503 && said.contains("has the store for itself"),
+            "{status}: {said}"
+        );
+        let dropped = reqwest::Client::new().post(format!("http://{http}/mcp")).body("{}").send().await;
+        ensure!(dropped.is_err(), "it answers what it cannot do yet: {dropped:?}");
+        anyhow::Ok(())
+    };
     tokio::select! {
         started = &mut starting => bail!("it did not wait: {:?}", started.map(|up| up.mcp.clone())),
-        () = waits => {}
+        asked = asked => asked?,
     }
     alone.end().await?;
     all_is_well(&starting.await?).await

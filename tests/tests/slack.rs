@@ -199,12 +199,13 @@ async fn agents_talk_to_people_and_no_token_is_shown() -> Result<()> {
     ensure!(written[0]["username"] == "lea" && written[0]["icons"]["emoji"] == ":crown:", "{written:?}");
     ensure!(posted["messageTs"] == written[0]["ts"], "{posted}");
 
-    slack.says("C1", "U1", "thanks", posted["messageTs"].as_str());
+    slack.says("C1", "U1", "a &lt; b &amp;&amp; c", posted["messageTs"].as_str());
     let thread = json!({"channelId": "C1", "threadTs": posted["messageTs"]});
     let read = lead.call("slack-read", thread).await?;
     let people: Vec<&str> =
         read["messages"].as_array().unwrap().iter().filter_map(|m| m["username"].as_str()).collect();
     ensure!(people == ["lea", "Ada"] && read["messages"][0]["isBot"] == true, "{read}");
+    ensure!(read["messages"][1]["text"] == "a < b && c", "{read}");
     let channels = worker.call("slack-list-channels", json!({"types": ["public"]})).await?;
     ensure!(
         channels["channels"]

@@ -13,8 +13,9 @@ use skein_tests::cluster::{Cluster, Status, alarm, all_is_well, number};
 use skein_tests::mcp::Client;
 use skein_tests::process;
 use skein_tests::redis::Server;
+use skein_tests::redis_cluster::RedisCluster;
 use skein_tests::tasks::{agent, create, create_again, listed};
-use skein_tests::up::Up;
+use skein_tests::up::{Folder, Up};
 use tokio::time::Instant;
 
 const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
@@ -81,6 +82,23 @@ async fn a_redis_whose_replica_is_away_takes_nothing_and_is_shown_for_that_alone
     ensure!(alarms.iter().all(|(kind, _)| kind == "store_full"), "{alarms:?}; {refused}");
 
     let (_replica, _link) = cluster.server.replica().await?;
+    goes_on(&node, &token).await
+}
+
+/// A commit needs keys that are here and keys that are there, so nobody can run it until all are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_of_a_redis_cluster_that_is_moved_is_shown_and_followed_once_it_is_there() -> Result<()> {
+    let mut redis = RedisCluster::start().await?;
+    let folder = Folder::new()?.configured("[store]\ndurability = \"replicated\"\n")?;
+    let node = Up::serve_in(folder, &["--redis", &redis.url()]).await?;
+    let (lena, token) = agent(&node).await?;
+    create(&lena, "before").await?;
+    redis.begin_to_move().await?;
+    let refused = refusal(&lena, "meanwhile").await?;
+    ensure!(refused.contains("nothing was written") && refused.contains("is being moved"), "{refused}");
+    alarm(&node, "store_moving", "--cluster fix").await?;
+    ensure!(number(&node, "skein_alarms{kind=\"store_moving\"}").await? >= 1.0);
+    redis.end_the_move().await?;
     goes_on(&node, &token).await
 }
 

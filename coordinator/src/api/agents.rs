@@ -1,5 +1,7 @@
 //! What the service `Admin` says of agents and does to them.
 
+use std::num::NonZeroU32;
+
 use serde_json::{Value, json};
 use skein_proto::v1;
 use skein_shared::id::{InstanceId, Name, parse_uuid};
@@ -9,7 +11,11 @@ use tonic::Request;
 use uuid::Uuid;
 
 use super::admin::Admin;
+use crate::auth::Principal;
 use crate::service::agents::Steer;
+
+/// The order that says how many runs of an agent may be under way at a time.
+const SCALE: &str = "scale";
 
 impl Admin {
     pub(super) async fn show_agents(&self, request: Request<v1::AgentRequest>) -> Result<Value, Refusal> {
@@ -25,8 +31,11 @@ impl Admin {
         &self,
         request: Request<v1::SteerAgentRequest>,
     ) -> Result<Value, Refusal> {
-        let v1::SteerAgentRequest { swarm, agent, order } = request.get_ref();
+        let v1::SteerAgentRequest { swarm, agent, order, scale } = request.get_ref();
         let who = self.changes_swarm(&request, swarm).await?;
+        if order == SCALE {
+            return self.scale_agent(&who, agent, *scale).await;
+        }
         let wanted: Steer = order.parse()?;
         if !agent.is_empty() {
             let more = self.service.steer(&who, Uuid::now_v7(), &Name::parse(agent)?, wanted).await?;
@@ -42,6 +51,19 @@ impl Admin {
         }
         let told = self.service.pause_swarm(&who, Uuid::now_v7(), wanted == Steer::Pause).await?;
         Ok(json!({ "swarm": who.swarm, "order": order, "agents": told }))
+    }
+
+    async fn scale_agent(&self, who: &Principal, agent: &str, scale: Option<u32>) -> Result<Value, Refusal> {
+        let invalid = |problem: &str| Refusal::new(Code::InvalidArgument, problem);
+        if agent.is_empty() {
+            return Err(invalid("agent: name the one to scale; `skein swarm scale` limits all together"));
+        }
+        let none = || invalid("scale: 0 is none; disable the agent to let none of it run");
+        let scale = scale.map(|scale| NonZeroU32::new(scale).ok_or_else(none)).transpose()?;
+        let agent = Name::parse(agent)?;
+        self.service.scale_agent(who, Uuid::now_v7(), &agent, scale).await?;
+        let shown = self.service.agent(who, &agent).await?;
+        Ok(json!({ "agent": agent, "scale": shown["scale"], "scaleOverride": shown["scaleOverride"] }))
     }
 
     pub(super) async fn remove_member(

@@ -68,7 +68,8 @@ async fn reach(layout: &Layout, endpoint: &Endpoint, bearer: Bearer) -> Result<A
         );
         Refusal::new(Code::Unavailable, problem)
     };
-    let address = Address::from_shared(format!("http://{}", endpoint.grpc)).map_err(unreachable)?;
+    let address =
+        Address::from_shared(format!("http://{}", Endpoint::near(endpoint.grpc))).map_err(unreachable)?;
     let address = address
         .connect_timeout(CONNECT)
         .http2_keep_alive_interval(PROBE)

@@ -1,5 +1,6 @@
 //! A connection that can be cut. An answer that its peer does not take is not looked at any more until the peer takes
-//! something, so it cannot be ended in any other way.
+//! something, so it cannot be ended in any other way. Agents reach this door too, so it ends by itself when its peer
+//! does not begin.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
+
+use crate::greeting::Greeting;
 
 /// Cuts the connection that a request has come by; it is among the request's extensions.
 #[derive(Clone, Debug)]
@@ -21,7 +24,7 @@ impl Cut {
 }
 
 pub(super) struct Line {
-    stream: TcpStream,
+    stream: Greeting<TcpStream>,
     cut: CancellationToken,
     is_cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -30,11 +33,11 @@ impl Line {
     pub(super) fn of(stream: TcpStream) -> Self {
         let cut = CancellationToken::new();
         let is_cut = Box::pin(cut.clone().cancelled_owned());
-        Self { stream, cut, is_cut }
+        Self { stream: Greeting::of(stream), cut, is_cut }
     }
 
     /// The stream, unless it is cut. Whoever waits for it is woken when it is.
-    fn whole(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
+    fn whole(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut Greeting<TcpStream>>> {
         match self.is_cut.as_mut().poll(context) {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Pending => Ok(Pin::new(&mut self.stream)),
@@ -87,5 +90,26 @@ impl AsyncWrite for Line {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.whole(context)?.poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::greeting::LIMIT;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_never_begins_keeps_no_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut line = Line::of(listener.accept().await.unwrap().0);
+        let begun = Instant::now();
+        let ended = line.read_u8().await.unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() <= LIMIT, "{:?}", begun.elapsed());
     }
 }

@@ -81,6 +81,15 @@ pub fn require(principal: &Principal, right: Right) -> Result<(), Refusal> {
     .with(serde_json::json!({ "scope": right.scope(), "role": principal.role })))
 }
 
+/// Lets pass who may arrange work: hand it out, plan it, set what it needs, and talk of it. Agents that work may, and
+/// an operator that may lead, in the place of a person.
+///
+/// # Errors
+/// Those of [`require`].
+pub fn require_arranging(principal: &Principal) -> Result<(), Refusal> {
+    require(principal, if principal.role == Role::Operator { Right::Lead } else { Right::Work })
+}
+
 /// Refuses a principal whose token may only look.
 ///
 /// # Errors

@@ -55,6 +55,11 @@ impl Principal {
         EntityKey::of(kind, &self.swarm)
     }
 
+    /// The agent that acts. An operator is none: it stands for a person.
+    pub fn as_agent(&self) -> Option<Uuid> {
+        (self.role != Role::Operator).then_some(self.agent)
+    }
+
     /// The key of the caller's own agent.
     pub fn own_agent(&self) -> EntityKey {
         EntityKey::agent(&self.swarm, &self.agent_name)

@@ -31,7 +31,7 @@ pub(super) async fn tell(common: &Common, swarm: &str, agent: &Name) {
     let asked = tokio::time::timeout(PATIENCE, ask(common, swarm, agent)).await;
     match asked.unwrap_or(Ok(Heard::NotYet)) {
         Ok(heard) => {
-            let folder = common.layout().agents().display().to_string();
+            let folder = common.agents().display().to_string();
             if let Some(sentence) = sentence(heard, &folder, swarm, agent) {
                 table::note(format_args!("skein: {sentence}"));
             }

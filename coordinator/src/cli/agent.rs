@@ -1,4 +1,4 @@
-//! `skein agent add|validate|list|show|history|logs|run|kill|pause|resume|enable|disable|remove`
+//! `skein agent add|validate|list|show|history|logs|run|kill|scale|pause|resume|enable|disable|remove`
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -57,6 +57,8 @@ pub(super) enum Agent {
     Run(Run),
     /// End a run, also one that waits.
     Kill(Kill),
+    /// Say how many runs of an agent may be under way at a time, until its definition says another number than now.
+    Scale(Scale),
     /// Take work and start none; what runs goes on, what waits goes on waiting.
     Pause(Held),
     /// Start what has gathered in a pause.
@@ -82,6 +84,7 @@ impl Agent {
             Agent::Logs(logs) => logs.run().await,
             Agent::Run(run) => run.run().await,
             Agent::Kill(kill) => kill.run().await,
+            Agent::Scale(scale) => scale.run().await,
             Agent::Pause(held) => held.run("pause").await,
             Agent::Resume(held) => held.run("resume").await,
             Agent::Enable(one) => steer(&one.at, one.name.as_str(), "enable").await,
@@ -140,6 +143,40 @@ impl Held {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct Scale {
+    /// The agent, as `skein agent list` shows it.
+    name: Name,
+    /// The most runs at a time; `defined` for what its definition says.
+    #[arg(value_parser = most)]
+    most: Most,
+    #[command(flatten)]
+    at: InSwarm,
+}
+
+/// The most runs of an agent at a time; none for what its definition says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Most(Option<u32>);
+
+impl Scale {
+    async fn run(self) -> Result<(), CliError> {
+        let Scale { name, most: Most(scale), at } = self;
+        let (agent, order) = (name.to_string(), "scale".to_owned());
+        let request = SteerAgentRequest { swarm: at.swarm.to_string(), agent, order, scale };
+        at.common.print(at.common.admin().await?.steer_agent(request).await)
+    }
+}
+
+fn most(text: &str) -> Result<Most, String> {
+    let number = || text.parse().ok().filter(|scale| *scale > 0);
+    match text {
+        "defined" => Ok(Most(None)),
+        _ => number().map(|scale| Most(Some(scale))).ok_or_else(|| {
+            "write a number from 1 on, or `defined`; `skein agent disable` lets none run".to_owned()
+        }),
+    }
+}
+
+#[derive(Debug, Args)]
 pub(super) struct History {
     /// The agent, as `skein agent list` shows it.
     name: Name,
@@ -168,9 +205,35 @@ async fn shown(at: &InSwarm, agent: &str) -> Result<Value, CliError> {
 }
 
 async fn steer(at: &InSwarm, agent: &str, order: &str) -> Result<(), CliError> {
-    let request =
-        SteerAgentRequest { swarm: at.swarm.to_string(), agent: agent.to_owned(), order: order.to_owned() };
-    at.common.print(at.common.admin().await?.steer_agent(request).await)
+    let request = SteerAgentRequest {
+        swarm: at.swarm.to_string(),
+        agent: agent.to_owned(),
+        order: order.to_owned(),
+        scale: None,
+    };
+    at.common.print(at.common.admin().await?.steer_agent(request).await)?;
+    // It is done; if nobody can say just now what stands against it all the same, nothing is said of that.
+    if !agent.is_empty()
+        && matches!(order, "resume" | "enable")
+        && let Ok(document) = shown(at, agent).await
+        && let Some(sentence) = still_held(order, &document)
+    {
+        table::note(format_args!("skein: {sentence}"));
+    }
+    Ok(())
+}
+
+/// Why an agent that may go on does not.
+fn still_held(order: &str, agent: &Value) -> Option<&'static str> {
+    match order {
+        "resume" if agent["paused"] == true => {
+            Some("all agents of the swarm are paused, so it starts nothing before `skein agent resume --all`")
+        }
+        "enable" if agent["scale"] == 0 => {
+            Some("its definition says `instances = 0`, so it takes no work before that is changed")
+        }
+        _ => None,
+    }
 }
 
 #[derive(Debug, Args)]
@@ -208,5 +271,31 @@ impl Kill {
         let Kill { instance, reason, at } = self;
         let request = KillInstanceRequest { swarm: at.swarm.to_string(), instance, reason };
         at.common.print(at.common.admin().await?.kill_instance(request).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_most_runs_of_an_agent_are_a_number_or_what_its_definition_says() {
+        assert_eq!((most("8"), most("defined")), (Ok(Most(Some(8))), Ok(Most(None))));
+        for wrong in ["0", "-1", "1.5", "", "unlimited", "4294967296"] {
+            assert!(most(wrong).unwrap_err().contains("`defined`"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_lets_an_agent_go_on_that_something_else_holds_is_told_what() {
+        let agent = |paused: bool, scale: u32| json!({ "paused": paused, "scale": scale });
+        assert!(still_held("resume", &agent(true, 1)).is_some_and(|said| said.contains("resume --all")));
+        assert!(still_held("enable", &agent(false, 0)).is_some_and(|said| said.contains("instances = 0")));
+        for order in ["resume", "enable"] {
+            assert_eq!(still_held(order, &agent(false, 1)), None, "{order}");
+        }
+        assert_eq!(still_held("pause", &agent(true, 0)), None);
     }
 }

@@ -227,6 +227,26 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_a_node_that_was_alone_become_those_of_its_cluster() {
+        let parent = tempfile::tempdir().unwrap();
+        let (alone, out) = (parent.path().join("alone"), parent.path().join("authority"));
+        for dir in [&alone, &out] {
+            folder(dir).unwrap();
+        }
+        Keys::load_or_create(&alone).unwrap();
+        Vault::open(&alone, None).unwrap();
+        let kept = [TOKEN_KEYS, vault::FILE];
+        for file in kept {
+            std::fs::copy(alone.join(file), out.join(file)).unwrap();
+        }
+        init(&out, &["a"]).unwrap();
+        for file in kept {
+            let given = std::fs::read(out.join("a").join(file)).unwrap();
+            assert_eq!(given, std::fs::read(alone.join(file)).unwrap(), "{file}");
+        }
+    }
+
+    #[test]
     fn half_an_authority_is_refused_with_what_is_missing() {
         let parent = tempfile::tempdir().unwrap();
         init(parent.path(), &["a"]).unwrap();

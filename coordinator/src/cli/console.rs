@@ -8,6 +8,7 @@ use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::mcp_config::callable;
 use super::{CliError, InSwarm, table, token};
 use crate::api::client;
 use crate::auth::{Right, Rights, Role};
@@ -35,7 +36,7 @@ impl Console {
         // The session comes of the link's token, and outlasts it.
         let issued = token::issue(&self.at, role, name, Uuid::new_v4(), LINK, Some(SESSION))?;
         // Behind the `#` it is sent to no server, so that no log has it.
-        let link = format!("{}/login#token={}", endpoint.console(), issued.text());
+        let link = format!("{}/login#token={}", callable(endpoint.console(), endpoint.http), issued.text());
         if self.at.common.json {
             let document = json!({ "url": link, "expiresAt": issued.expires_at.iso() });
             return Ok(table::print_document(&document, true)?);

@@ -22,7 +22,7 @@ const PLACES: [&str; 3] = ["", "agents", "skills"];
 
 #[derive(Debug, Args)]
 pub(super) struct Validate {
-    /// A folder of agents, or one agent's; that of the data directory if left out.
+    /// A folder of agents, or one agent's; that of the node's own runner if left out.
     folder: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
@@ -30,9 +30,15 @@ pub(super) struct Validate {
 
 impl Validate {
     pub(super) fn run(self) -> Result<(), CliError> {
+        let is_named = self.folder.is_some();
         let folder = match self.folder {
+            // One that is called `.` has another name, which is the agent's.
+            Some(folder) if folder.file_name().is_none() => folder.canonicalize().unwrap_or(folder),
             Some(folder) => folder,
-            None => self.common.files()?.agents(),
+            None => {
+                self.common.files()?;
+                self.common.agents()
+            }
         };
         let found = if is_agent(&folder) { vec![one(&folder)] } else { all(&folder)? };
         let wrong = found.iter().filter(|row| !row["problem"].is_null()).count();
@@ -44,6 +50,13 @@ impl Validate {
                 true => writeln!(out, "{row}")?,
                 false => writeln!(out, "{}: {}", agent.unwrap_or_default(), problem.unwrap_or("good"))?,
             }
+        }
+        if is_named && found.is_empty() {
+            let problem = format!(
+                "there is no agent in {}: neither SKILL.md nor agent.toml or config.toml, there or in a folder of it",
+                folder.display()
+            );
+            return Err(Refusal::new(Code::NotFound, problem).into());
         }
         if wrong == 0 {
             return Ok(());
@@ -117,7 +130,8 @@ impl Add {
     /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all
     /// of it or nothing. Gives its folder, and what was read of it.
     async fn put(&self) -> Result<(PathBuf, Definition), CliError> {
-        let agents = self.at.common.files()?.agents();
+        self.at.common.files()?;
+        let agents = self.at.common.agents();
         let place = agents.join(self.name.as_str());
         if place.exists() {
             let problem = format!("there is an agent {} in {}; change it there", self.name, agents.display());
@@ -126,7 +140,10 @@ impl Add {
         let workshop = workshop(&agents).map_err(|error| unwritten(&agents, error))?;
         let made = workshop.path().join(self.name.as_str());
         match &self.from {
-            Some(source) => copy_tree(&find(source, workshop.path(), &self.name).await?, &made)?,
+            Some(source) => {
+                let own = own(&self.at.common);
+                copy_tree(&find(source, workshop.path(), &self.name, &own).await?, &made, &own)?;
+            }
             None => self.write_instructions(&made)?,
         }
         self.write_settings(&made)?;
@@ -175,6 +192,19 @@ impl Add {
     }
 }
 
+/// The folders of the node: its data, its agents, and where these work.
+fn own(common: &Common) -> Vec<PathBuf> {
+    let data = common.layout().root().canonicalize().ok();
+    let beside = |data: &PathBuf| {
+        let mut name = data.file_name()?.to_owned();
+        name.push("-work");
+        Some(data.with_file_name(name))
+    };
+    let work = data.as_ref().and_then(beside);
+    let all = [data, work, Some(common.agents())].into_iter().flatten();
+    all.filter_map(|folder| folder.canonicalize().ok()).collect()
+}
+
 /// Where an agent is put together, on the disk that it is to lie on.
 fn workshop(agents: &Path) -> std::io::Result<TempDir> {
     fs::create_dir_all(agents)?;
@@ -217,14 +247,14 @@ fn told(problem: &skein_runner::Error, folder: &Path) -> String {
     problem.to_string().trim_end().replace(&format!("{}/", folder.display()), "")
 }
 
-/// The folder of the agent at its source, which is fetched if it has to be.
-async fn find(source: &str, workshop: &Path, name: &Name) -> Result<PathBuf, CliError> {
+/// The folder of the agent at its source, which is fetched if it has to be. It is none of the node's `own`.
+async fn find(source: &str, workshop: &Path, name: &Name, own: &[PathBuf]) -> Result<PathBuf, CliError> {
     let root = match Path::new(source).is_dir() {
         true => PathBuf::from(source),
         false => clone(source, &workshop.join(".source")).await?,
     };
     let named = PLACES.map(|place| root.join(place).join(name.as_str()));
-    let found = named.into_iter().chain([root]).find(|folder| is_agent(folder));
+    let found = named.into_iter().chain([root]).find(|folder| is_agent(folder) && !is_one_of(folder, own));
     found.ok_or_else(|| {
         let problem = format!(
             "{} has no agent {name}: neither SKILL.md nor agent.toml or config.toml, there or below agents/ and skills/",
@@ -267,19 +297,25 @@ fn public(source: &str) -> String {
     url.to_string()
 }
 
-/// Copies an agent's files. Links are left out: they may lead anywhere.
-fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+/// Copies an agent's files. Links are left out: they may lead anywhere. So are the folders of the node, which may lie
+/// in the agent's: what they hold is no agent's to read, and the copy would have to have a copy of itself.
+fn copy_tree(from: &Path, to: &Path, own: &[PathBuf]) -> std::io::Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
-        if kind.is_dir() && entry.file_name() != ".git" {
-            copy_tree(&entry.path(), &target)?;
+        let (kind, path, target) = (entry.file_type()?, entry.path(), to.join(entry.file_name()));
+        if kind.is_dir() && entry.file_name() != ".git" && !is_one_of(&path, own) {
+            copy_tree(&path, &target, own)?;
         } else if kind.is_file() {
-            fs::copy(entry.path(), target)?;
+            fs::copy(path, target)?;
         }
     }
     Ok(())
+}
+
+/// Whether a folder is one of these, by whatever name it is called.
+fn is_one_of(folder: &Path, these: &[PathBuf]) -> bool {
+    folder.canonicalize().is_ok_and(|folder| these.contains(&folder))
 }
 
 #[cfg(test)]
@@ -317,6 +353,68 @@ mod tests {
             let written = settings(line, there);
             assert!(kept.iter().all(|kept| written.contains(kept)) && !written.contains(gone), "{written}");
         }
+    }
+
+    /// A file with a name of its own would pass for a good definition.
+    #[test]
+    fn who_names_a_folder_without_an_agent_is_told_so() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("dev");
+        fs::create_dir(&folder).unwrap();
+        let validate = |folder: Option<PathBuf>| {
+            Validate { folder, common: Common { data: root.path().to_owned(), json: false } }.run()
+        };
+        fs::write(folder.join("agent.tml"), "command = [\"sh\"]").unwrap();
+        let refused = validate(Some(folder.clone())).unwrap_err();
+        assert!(refused.exit() == 4 && refused.to_string().contains("no agent in"), "{refused}");
+        fs::rename(folder.join("agent.tml"), folder.join("agent.toml")).unwrap();
+        validate(Some(folder)).unwrap();
+        fs::create_dir(root.path().join("agents")).unwrap();
+        validate(None).unwrap();
+    }
+
+    fn added(line: [&str; 3]) -> Add {
+        let [name, from, data] = line;
+        Line::try_parse_from(["add", name, "--from", from, "--data", data]).unwrap().add
+    }
+
+    /// People stand in their agent's folder, and the data directory is there too unless they say otherwise.
+    #[tokio::test]
+    async fn an_agent_that_lies_around_the_data_directory_is_taken_without_that() {
+        let project = tempfile::tempdir().unwrap();
+        let data = project.path().join(".skein");
+        for folder in [".skein", ".skein-work", "notes"] {
+            fs::create_dir(project.path().join(folder)).unwrap();
+        }
+        fs::write(data.join("keys.json"), "s3cret").unwrap();
+        fs::write(project.path().join("agent.toml"), "command = [\"sh\"]").unwrap();
+        let (around, data) = (project.path().to_str().unwrap(), data.to_str().unwrap());
+        let (place, _) = added(["dev", around, data]).put().await.unwrap();
+        assert!(place.join("agent.toml").exists() && place.join("notes").exists());
+        for own in [".skein", ".skein-work"] {
+            assert!(!place.join(own).exists(), "the agent could read what is in {own}");
+        }
+        // The node's settings have the name of an agent's.
+        fs::write(Path::new(data).join("config.toml"), "").unwrap();
+        let refused = added(["other", data, data]).put().await.err().unwrap();
+        assert_eq!(refused.exit(), Code::NotFound.exit(), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_put_where_the_nodes_own_runner_looks_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (data, source) = (root.path().join("data"), root.path().join("source"));
+        for folder in [&data, &source] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(source.join("agent.toml"), "command = [\"sh\"]").unwrap();
+        fs::write(data.join("config.toml"), "[runner]\nagents = \"elsewhere\"").unwrap();
+        let add = added(["dev", source.to_str().unwrap(), data.to_str().unwrap()]);
+        let (place, _) = add.put().await.unwrap();
+        assert_eq!(place, data.join("elsewhere/dev"));
+        assert!(place.join("agent.toml").exists());
+        fs::write(data.join("config.toml"), "").unwrap();
+        assert_eq!(add.at.common.agents(), data.join("agents"));
     }
 
     #[test]

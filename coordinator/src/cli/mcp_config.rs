@@ -1,11 +1,13 @@
 //! `skein mcp-config`: what to paste into an MCP client.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use skein_shared::id::Name;
+use url::{Host, Url};
 use uuid::Uuid;
 
 use super::{CliError, Common, InSwarm, ids, table, token};
@@ -72,23 +74,58 @@ impl McpConfig {
         let agent = known.unwrap_or_else(Uuid::new_v4);
         let issued = token::issue(&at, self.role, name.clone(), agent, self.lifetime, None)?;
         table::note(format_args!("{} `{name}` ({agent}), good until {}", self.role, issued.expires_at));
-        table::print_text(&render(self.client, &base_url(&at.common)?, issued.text()))
+        let (base, listens) = base_url(&at.common)?;
+        let base = callable(base, listens);
+        table::print_text(&render(self.client, &base, issued.text()))
     }
 }
 
-/// Where the running node is, or else where the next one will be.
-fn base_url(common: &Common) -> Result<String, CliError> {
+/// A base URL that can be called, for which that of all addresses at once is none. If it leads to this machine alone
+/// though the node `listens` on all addresses, that is said.
+pub(super) fn callable(base: String, listens: SocketAddr) -> String {
+    let base = here(&base).unwrap_or(base);
+    if listens.ip().is_unspecified() && is_here(&base) {
+        table::note(format_args!(
+            "skein: the node listens on all of its addresses, and {base} is for this machine alone; set \
+             listen.public_url to what others call it"
+        ));
+    }
+    base
+}
+
+/// Whether another machine would call itself by it.
+fn is_here(base: &str) -> bool {
+    let url = Url::parse(base).ok();
+    match url.as_ref().and_then(Url::host) {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// What a program of this machine calls instead of all addresses at once.
+fn here(base: &str) -> Option<String> {
+    let url = Url::parse(base).ok()?;
+    let is_everywhere = match url.host()? {
+        Host::Ipv4(ip) => ip.is_unspecified(),
+        Host::Ipv6(ip) => ip.is_unspecified(),
+        Host::Domain(_) => false,
+    };
+    let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+    is_everywhere.then(|| format!("http://127.0.0.1{port}"))
+}
+
+/// Where the running node is, or else where the next one will be, and on what it listens.
+fn base_url(common: &Common) -> Result<(String, SocketAddr), CliError> {
     if let Ok(endpoint) = Endpoint::read(&common.layout()) {
-        return Ok(endpoint.url);
+        return Ok((endpoint.url, endpoint.http));
     }
     let config = config::load(&common.layout().config(), &Overrides::default())
         .map_err(|error| CliError::Usage(error.to_string()))?;
     let listen = config.listen;
-    Ok(listen
-        .public_url
-        .unwrap_or_else(|| format!("http://{}", listen.http))
-        .trim_end_matches('/')
-        .to_owned())
+    let url = listen.public_url.unwrap_or_else(|| format!("http://{}", listen.http));
+    Ok((url.trim_end_matches('/').to_owned(), listen.http))
 }
 
 fn render(client: Client, base: &str, token: &str) -> String {
@@ -121,6 +158,33 @@ fn pretty(value: &serde_json::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_sent_to_all_addresses_at_once() {
+        for (base, called) in [
+            ("http://0.0.0.0:7700", Some("http://127.0.0.1:7700")),
+            ("http://[::]:7700", Some("http://127.0.0.1:7700")),
+            ("http://10.0.0.1:7700", None),
+            ("http://[::1]:7700", None),
+            ("https://skein.example.com/a", None),
+        ] {
+            assert_eq!(here(base).as_deref(), called, "{base}");
+        }
+    }
+
+    #[test]
+    fn what_leads_to_this_machine_alone_is_told_from_what_others_may_call() {
+        for (base, is_of_here) in [
+            ("http://127.0.0.1:7700", true),
+            ("http://[::1]:7700", true),
+            ("http://localhost:7700", true),
+            ("http://node-1:7700", false),
+            ("http://10.0.0.1:7700", false),
+            ("https://skein.example.com/a", false),
+        ] {
+            assert_eq!(is_here(base), is_of_here, "{base}");
+        }
+    }
 
     #[test]
     fn each_client_gets_its_own_form() {

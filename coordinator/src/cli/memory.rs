@@ -19,6 +19,9 @@ pub(super) enum Memory {
         /// from standard input [default: as the operator].
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
+        /// A second command with the same key gets the answer of the first.
+        #[arg(long, default_value = "", hide_default_value = true)]
+        idempotency_key: String,
         #[command(flatten)]
         at: InSwarm,
     },
@@ -26,8 +29,9 @@ pub(super) enum Memory {
 
 impl Memory {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let Memory::Forget { id, token_file, at } = self;
-        let request = ForgetMemoryRequest { swarm: at.swarm.to_string(), memory: id.to_string() };
+        let Memory::Forget { id, token_file, idempotency_key, at } = self;
+        let request =
+            ForgetMemoryRequest { swarm: at.swarm.to_string(), memory: id.to_string(), idempotency_key };
         let mut admin = at.common.admin_as(token_file.as_deref()).await?;
         at.common.print(admin.forget_memory(request).await)
     }

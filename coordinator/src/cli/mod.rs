@@ -14,6 +14,7 @@ mod credentials;
 mod dead_letters;
 mod definitions;
 mod events;
+mod hook;
 mod ids;
 mod in_swarm;
 mod list;
@@ -46,6 +47,7 @@ use skein_shared::{Code, Refusal};
 use self::in_swarm::InSwarm;
 use crate::api::client;
 use crate::cluster::member::FORMAT;
+use crate::config::{self, Overrides};
 use crate::demo;
 use crate::node::StartError;
 use crate::node::datadir::{self, DataDirError, Layout};
@@ -88,6 +90,13 @@ impl Common {
         Ok(layout)
     }
 
+    /// Where the node's own runner looks for agents. What is wrong with its settings the node says at its start.
+    fn agents(&self) -> PathBuf {
+        let layout = self.layout();
+        let settings = config::load(&layout.config(), &Overrides::default()).ok();
+        settings.and_then(|settings| settings.runner.agents).unwrap_or_else(|| layout.agents())
+    }
+
     /// The node that runs on the data directory.
     async fn admin(&self) -> Result<client::Admin, Refusal> {
         client::connect(&self.layout()).await
@@ -124,6 +133,8 @@ enum Command {
     Client(clients::Client),
     /// Print the configuration of an MCP client, with a new token in it.
     McpConfig(mcp_config::McpConfig),
+    /// Answer the hooks of a Claude Code that you have started yourself, so that the swarm can stop it.
+    Hook(hook::Hook),
     /// Make and list swarms, limit them, and take members out of them.
     #[command(subcommand)]
     Swarm(swarm::Swarm),
@@ -202,10 +213,11 @@ enum Command {
     Transport,
 }
 
-/// Why a command failed.
+/// Why a command failed. What a node or an agent says of it may have words of agents in it, so it is told without the
+/// characters that a terminal would obey.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    #[error("{}", .0.message)]
+    #[error("{}", sentence(.0))]
     Refused(Refusal),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -213,12 +225,16 @@ pub enum CliError {
     Usage(String),
     #[error(transparent)]
     Demo(#[from] demo::DemoError),
-    #[error("{0}")]
+    #[error("{}", table::plain(.0))]
     Agent(String),
     #[error("{0}")]
     Certificates(String),
     #[error(transparent)]
     File(#[from] io::Error),
+}
+
+fn sentence(refusal: &Refusal) -> String {
+    table::plain(&refusal.message)
 }
 
 /// A failure to write into a folder of the data directory.
@@ -289,6 +305,7 @@ impl Cli {
             Command::Token(token) => token.run().await,
             Command::Client(client) => client.run().await,
             Command::McpConfig(config) => config.run().await,
+            Command::Hook(hook) => hook.run().await,
             Command::Swarm(swarm) => swarm.run().await,
             Command::Cluster(cluster) => cluster.run().await,
             Command::Console(console) => console.run().await,
@@ -314,7 +331,8 @@ impl Cli {
             Command::Backup(backup) => backup.run().await,
             Command::Export(export) => export.run().await,
             Command::Import(import) => import.run().await,
-            Command::Demo(options) => table::print_text(&Box::pin(demo::run(options)).await?),
+            // Files have the names that somebody gave them in the repository.
+            Command::Demo(options) => table::print_text(&table::plain(&Box::pin(demo::run(options)).await?)),
             Command::DemoAgent { role } => demo::run_agent(role).await.map_err(CliError::Agent),
             Command::ExecAgent(_) | Command::Transport => {
                 Err(CliError::Usage("this command is for runners".to_owned()))
@@ -374,6 +392,8 @@ mod tests {
             "skein client remove ci",
             "skein mcp-config --client codex --role lead",
             "skein mcp-config --client claude --role worker --agent 0190e0a0-0000-7000-8000-000000000001 --lifetime 12h",
+            "skein hook --mcp-config mcp.json --settings",
+            "skein hook --url http://127.0.0.1:7700 --token-file w1.token",
             "skein swarm create build",
             "skein swarm remove-member ann --swarm build --token-file lead.token",
             "skein swarm list",
@@ -392,6 +412,8 @@ mod tests {
             "skein agent logs lead --since 1h --grep error",
             "skein agent list --json",
             "skein agent show lead",
+            "skein agent scale lead 3",
+            "skein agent scale lead defined --swarm build",
             "skein agent pause lead",
             "skein agent resume --all",
             "skein agent enable lead",
@@ -399,7 +421,7 @@ mod tests {
             "skein agent remove lead",
             "skein agent history lead --limit 5",
             "skein costs --each --limit 5",
-            "skein memory forget 0190e0a0-0000-7000-8000-000000000001 --swarm build --token-file lead.token",
+            "skein memory forget 0190e0a0-0000-7000-8000-000000000001 --swarm build --token-file lead.token --idempotency-key once",
             "skein questions list --answered --limit 5",
             "skein questions answer 0190e0a0-0000-7000-8000-000000000001 blue",
             "skein questions decline 0190e0a0-0000-7000-8000-000000000001 --reason late",
@@ -445,6 +467,14 @@ mod tests {
             assert_eq!(error.exit(), 3, "{error}");
         }
         assert_eq!(unwritten(folder(), io::ErrorKind::StorageFull.into()).exit(), 1);
+    }
+
+    #[test]
+    fn what_others_say_of_a_failure_gives_a_terminal_no_orders() {
+        let said = "no lock `a\u{1b}]0;title\u{7}`\nfree it";
+        for error in [CliError::from(Refusal::new(Code::NotFound, said)), CliError::Agent(said.to_owned())] {
+            assert_eq!(error.to_string(), "no lock `a]0;title`\nfree it");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) struct Simulate {
     /// The source that it would come by; the provider's name if left out.
     #[arg(long)]
     source: Option<Name>,
-    /// The folder with the agents; that of the data directory if left out.
+    /// The folder with the agents; that of the node's own runner if left out.
     #[arg(long, value_name = "DIR")]
     agents: Option<PathBuf>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ struct Fixture {
 impl Simulate {
     pub(super) fn run(self) -> Result<(), CliError> {
         let event = self.event()?;
-        let folder = self.agents.clone().unwrap_or_else(|| self.at.common.layout().agents());
+        let folder = self.agents.clone().unwrap_or_else(|| self.at.common.agents());
         let found = definition::load(&folder, &[]).map_err(|problem| CliError::Usage(problem.to_string()))?;
         for (name, problem) in &found.wrong {
             table::note(format_args!("skein: {name} is left out: {problem}"));

@@ -202,6 +202,17 @@ pub(super) struct What {
     everyone: bool,
 }
 
+impl What {
+    /// What there is to say to whoever has meant tokens of another swarm. A token names its own; of an id nobody knows
+    /// beforehand what it is of.
+    fn reach(&self, swarm: &Name) -> Option<String> {
+        let names_its_own = self.token_file.is_some();
+        (!names_its_own).then(|| {
+            format!("this ends tokens of the swarm {swarm} alone; say --swarm NAME for those of another one")
+        })
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct Revoke {
     #[command(flatten)]
@@ -225,6 +236,9 @@ impl Revoke {
         let own = std::fs::read_to_string(layout.operator_token());
         let is_own = own.is_ok_and(|token| token.trim() == request.token);
         common.print(common.admin().await?.revoke(request).await)?;
+        if let Some(reach) = self.what.reach(&self.at.swarm) {
+            table::note(format_args!("skein: {reach}"));
+        }
         if is_own {
             table::note(format_args!("that was this command line's own; make another: {}", renewal(&layout)));
         }
@@ -254,15 +268,25 @@ fn quoted(path: &Path) -> String {
 }
 
 /// What a file holds, without the white space at its end.
+///
+/// # Errors
+/// When it cannot be read or holds nothing.
 pub(super) fn secret_of(file: &Path) -> Result<String, CliError> {
     let mut text = String::new();
-    if file.as_os_str() == "-" {
+    let is_piped = file.as_os_str() == "-";
+    if is_piped {
         std::io::stdin().read_to_string(&mut text)?;
     } else {
         text = std::fs::read_to_string(file)
             .map_err(|error| CliError::Usage(format!("{} cannot be read: {error}", file.display())))?;
     }
-    Ok(text.trim_end().to_owned())
+    match text.trim_end() {
+        "" => {
+            let from = if is_piped { "standard input".to_owned() } else { file.display().to_string() };
+            Err(CliError::Usage(format!("{from} is empty; put into it what the command is to show")))
+        }
+        secret => Ok(secret.to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -309,6 +333,30 @@ mod tests {
         assert_eq!(refused.exit(), Code::NotFound.exit());
         assert!(refused.to_string().contains("name the data directory of a node"), "{refused}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    /// A command that has made a token and failed leaves such a file.
+    #[test]
+    fn a_file_that_holds_nothing_is_told_from_a_token_that_does_not_hold() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("w1.token");
+        for nothing in ["", "\n"] {
+            std::fs::write(&file, nothing).unwrap();
+            let refused = secret_of(&file).unwrap_err();
+            assert!(refused.exit() == 2 && refused.to_string().contains("w1.token is empty"), "{refused}");
+        }
+        std::fs::write(&file, "t0k\n").unwrap();
+        assert_eq!(secret_of(&file).unwrap(), "t0k");
+    }
+
+    #[test]
+    fn who_revokes_by_an_id_is_told_of_which_swarm_and_by_a_token_that_is_its_own() {
+        let what =
+            |token_file: Option<PathBuf>, everyone| What { token_file, id: None, agent: None, everyone };
+        let swarm = Name::parse("build").unwrap();
+        let said = what(None, true).reach(&swarm).unwrap();
+        assert!(said.contains("of the swarm build alone") && said.contains("--swarm"), "{said}");
+        assert_eq!(what(Some(PathBuf::from("-")), false).reach(&swarm), None);
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl AsWhom {
         let agent = self.agent(&name).await?;
         let issued = token::issue(&self.at, self.role, name, agent, LIFETIME, None)?;
         // Not by its public address: this machine need not reach that, and it may want TLS.
-        let url = format!("http://{}/mcp/{view}", endpoint.http);
+        let url = format!("http://{}/mcp/{view}", Endpoint::near(endpoint.http));
         Ok(Connection::connect(&url, issued.text()).await?)
     }
 

@@ -11,7 +11,7 @@ use skein_runner::supervisor::Supervisor;
 use super::CliError;
 use crate::config::{self, Config, ConfigError, Dialect, Overrides};
 use crate::node::datadir::{DataDir, Layout};
-use crate::node::{self, Node, Roles, Signals, StartError};
+use crate::node::{self, Endpoint, Roles, Signals, StartError};
 
 /// Where a node keeps its data and listens.
 #[derive(Debug, Args)]
@@ -139,19 +139,20 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
         _ = signals.come() => return Ok(()),
     };
     // The disk behind stderr may be full, and the node serves all the same: `eprintln!` would end it.
-    let _ = say_where(&node, roles, &mut io::stderr());
+    let _ = say_where(node.endpoint(), node.layout(), roles, &mut io::stderr());
     Ok(node.run(signals, &Supervisor::of_this_process()).await?)
 }
 
 /// Tells whoever has started the node where it is found.
-fn say_where(node: &Node, roles: Roles, out: &mut impl Write) -> io::Result<()> {
-    let (endpoint, data) = (node.endpoint(), node.layout().root().display());
+fn say_where(endpoint: &Endpoint, layout: &Layout, roles: Roles, out: &mut impl Write) -> io::Result<()> {
+    let data = layout.root().display();
     if roles.coordinator {
-        writeln!(out, "skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc)?;
+        let grpc = Endpoint::near(endpoint.grpc);
+        writeln!(out, "skein is ready: MCP at {}/mcp, administration at {grpc}", endpoint.url)?;
         writeln!(out, "console at {}/, where `skein console --data {data}` logs you in", endpoint.console())?;
     }
     if let Some(ingress) = endpoint.ingress {
-        writeln!(out, "webhooks at http://{ingress}/webhooks/<source>")?;
+        writeln!(out, "webhooks at http://{}/webhooks/<source>", Endpoint::near(ingress))?;
     }
     writeln!(out, "try `skein status --data {data}`")
 }
@@ -165,6 +166,22 @@ mod tests {
         assert_eq!(address("127.0.0.1:0"), Ok(SocketAddr::from(([127, 0, 0, 1], 0))));
         for text in ["7700", ":7700", "localhost:7700", "127.0.0.1"] {
             assert!(address(text).is_err_and(|said| said.contains("such as 127.0.0.1:7700")), "{text}");
+        }
+    }
+
+    #[test]
+    fn whoever_starts_a_node_that_listens_everywhere_is_told_addresses_that_can_be_called() {
+        let all = |port| SocketAddr::from(([0, 0, 0, 0], port));
+        let url = "http://127.0.0.1:7700".to_owned();
+        let endpoint =
+            Endpoint { http: all(7700), grpc: all(7701), ingress: Some(all(7702)), node: None, url };
+        let roles = Roles { coordinator: true, ingress: true, runner: false };
+        let mut said = Vec::new();
+        say_where(&endpoint, &Layout::new("/data"), roles, &mut said).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        assert!(!said.contains("0.0.0.0"), "{said}");
+        for address in ["http://127.0.0.1:7700/mcp", "at 127.0.0.1:7701", "http://127.0.0.1:7702/webhooks/"] {
+            assert!(said.contains(address), "{said}");
         }
     }
 

@@ -1,11 +1,12 @@
 //! Where the other nodes come in: the gRPC service `Peer`.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::Stream;
+use futures::{Stream, TryStreamExt};
 use skein_proto::trace::{self, TRACES};
 use skein_proto::v1::forward_reply::Outcome;
 use skein_proto::v1::peer_server::{self, PeerServer};
@@ -13,14 +14,14 @@ use skein_proto::v1::{
     self, ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, NotOwner, WakesRequest,
 };
 use skein_shared::id::EntityKey;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::{Connected, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument, debug_span};
 
@@ -29,6 +30,7 @@ use super::handshake;
 use super::member::READS;
 use super::peers::{MESSAGE, PROBE, PROBE_ANSWER, too_long};
 use super::{Cluster, Tenants, Wake};
+use crate::greeting::Greeting;
 use crate::store::redis::shard::Shard;
 
 /// How long topics gather after a message before the next one. Each commit of a busy node would be a message to every
@@ -72,10 +74,7 @@ pub async fn serve(listener: TcpListener, door: Door) -> Result<(), DoorError> {
                 let incoming = handshake::incoming(listener, &identity, alarms, stop.clone());
                 server.serve_with_incoming(incoming).await
             }
-            None => {
-                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-                server.serve_with_incoming(incoming).await
-            }
+            None => server.serve_with_incoming(plain(listener)).await,
         }
     };
     tokio::select! {
@@ -84,6 +83,17 @@ pub async fn serve(listener: TcpListener, door: Door) -> Result<(), DoorError> {
         () = stop.cancelled() => Ok(()),
         served = serving => Ok(served?),
     }
+}
+
+/// Those who come in plain text, which whoever is on this machine may.
+fn plain(listener: TcpListener) -> impl Stream<Item = io::Result<Greeting<TcpStream>>> {
+    TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Greeting::of)
+}
+
+impl<S> Connected for Greeting<S> {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
 }
 
 impl Door {
@@ -205,4 +215,23 @@ fn gather(first: Result<Wake, RecvError>, wakes: &mut broadcast::Receiver<Wake>)
         }
     }
     Some(v1::Wake { topics: topics.iter().map(ToString::to_string).collect(), all, leases: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_never_begins_in_plain_text_keeps_no_connection_to_a_node() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut incoming = Box::pin(plain(listener));
+        let _peer = TcpStream::connect(address).await.unwrap();
+        let mut stream = incoming.next().await.unwrap().unwrap();
+        tokio::time::pause();
+        assert_eq!(stream.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
 }

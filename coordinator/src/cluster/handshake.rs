@@ -19,6 +19,7 @@ use tracing::warn;
 use super::distrust;
 use super::identity::{Identity, host};
 use crate::alarms::{Alarms, Kind};
+use crate::greeting::Greeting;
 
 /// How long the other may take for its part.
 pub(super) const LIMIT: Duration = Duration::from_secs(3);
@@ -27,13 +28,16 @@ const AT_ONCE: usize = 64;
 /// A listener that cannot accept, for want of file descriptors say, is tried again after this.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Those who have come in and shown a certificate of the authority.
+/// A connection to a node that has shown its certificate.
+type Trusted = Greeting<TlsStream<TcpStream>>;
+
+/// Those who have come in and shown a certificate of the authority. One that dies then is not waited for either.
 pub(super) fn incoming(
     listener: TcpListener,
     identity: &Identity,
     alarms: Alarms,
     stop: CancellationToken,
-) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> + use<> {
+) -> impl Stream<Item = io::Result<Trusted>> + use<> {
     let (trusted, stream) = mpsc::channel(16);
     let acceptor = TlsAcceptor::from(Arc::clone(&identity.server));
     tokio::spawn(async move {
@@ -48,7 +52,7 @@ pub(super) fn incoming(
 async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    trusted: mpsc::Sender<io::Result<TlsStream<TcpStream>>>,
+    trusted: mpsc::Sender<io::Result<Trusted>>,
     alarms: Alarms,
 ) {
     let slots = Arc::new(Semaphore::new(AT_ONCE));
@@ -68,7 +72,7 @@ async fn accept(
             let shaken = timeout(LIMIT, acceptor.accept(stream)).await;
             drop(slot);
             match shaken {
-                Ok(Ok(stream)) => drop(trusted.send(Ok(stream)).await),
+                Ok(Ok(stream)) => drop(trusted.send(Ok(Greeting::of(stream))).await),
                 Ok(Err(error)) => {
                     // Without a reason of TLS it only went away.
                     if let Some(reason) = distrust::reason(&error) {
@@ -149,6 +153,21 @@ mod tests {
             }
         });
         (address, stop)
+    }
+
+    #[tokio::test]
+    async fn who_is_trusted_and_never_begins_keeps_no_connection() {
+        let now = Clock::start().wall();
+        let us = identity(&Authority::create(now).unwrap().0, "", now);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut trusted = Box::pin(incoming(listener, &us, Alarms::default(), CancellationToken::new()));
+        let connector = TlsConnector::from(Arc::clone(&us.client));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let _peer = connector.connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap();
+        let mut stream = trusted.next().await.unwrap().unwrap();
+        tokio::time::pause();
+        assert_eq!(stream.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]

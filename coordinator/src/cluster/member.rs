@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
-pub const FORMAT: u32 = 19;
+pub const FORMAT: u32 = 20;
 /// Those that this program reads. A search of the memory is not as it was before 4, and the delegation of an inbox
 /// message not as before 5: one that an older node forwards is refused. Before 6 no node knew a swarm's limit of slots,
 /// before 7 none what its work cost, before 8 none what people ask the swarm for at a forge, before 9 none where the
@@ -19,8 +19,11 @@ pub const FORMAT: u32 = 19;
 /// what the task does not have, before 17 nobody's questions were withdrawn together, before 18 no inbox was handed
 /// on to whoever leads next, no question told to it, no text remembered at once, no list of schedules went on, no
 /// channel forgot what was removed of it or what an agent that left had read, and no epic heard that its channel was
-/// refused, and before 19 neither inboxes nor questions could be read in which it stands who leads, no entity was handed
-/// a command to refuse whose repeat it answers, and no service had word that its agent itself has said where it is.
+/// refused, before 19 neither inboxes nor questions could be read in which it stands who leads, no entity was handed a
+/// command to refuse whose repeat it answers, and no service had word that its agent itself has said where it is, and
+/// before 20 no pool was asked for a task that is to be alone, no schedule passed over a time for its task that is under
+/// way, no settings knew repositories, no version of a profile that a lead or a program had changed it, and no agent was
+/// told its scale by operators.
 pub const READS: RangeInclusive<u32> = 2..=FORMAT;
 
 /// A coordinator that takes part.

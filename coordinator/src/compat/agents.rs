@@ -1,21 +1,18 @@
 //! Agents: they register, say that they live, and are looked at.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Map, Value, json};
 use skein_shared::channels::Read;
 use skein_shared::id::derived;
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::answer::{Answer, Problem, made, nothing, ok};
-use super::door::Asked;
+use super::door::{Asked, Path};
 use super::{Compat, settings};
 use crate::auth::{Principal, Role};
 use crate::service::swarm::Introduction;
 use crate::service::{Service, lists};
-
-/// So many polls without a task mean that a worker may go.
-const EMPTY_POLLS: u64 = 2;
 
 /// Makes the agent a member, or welcomes it back. Without a header it gets a new id.
 pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answer {
@@ -45,19 +42,15 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
     made(compat.like(&asked, "join-swarm", joining).await?.0)
 }
 
-/// A member is here again, and takes so many tasks from now on, if it says so. Whoever says that it leads has to: it
-/// takes the lead's place, or is refused while another one has it.
+/// A member is here again: its empty polls count anew, and it takes so many tasks from now on, if it says so. Whoever
+/// says that it leads has to: it takes the lead's place, or is refused while another one has it.
 async fn welcome_back(
     asked: &Asked,
     who: &Principal,
     introduction: Introduction,
 ) -> Result<Option<Value>, Refusal> {
     let max_tasks = introduction.max_tasks;
-    if introduction.lead {
-        asked.service.join(who, derived(asked.request, "lead"), introduction).await?;
-    } else {
-        asked.service.come_back(who, derived(asked.request, "back")).await?;
-    }
+    asked.service.join(who, derived(asked.request, "back"), introduction).await?;
     if let Some(max_tasks) = max_tasks {
         asked.service.set_capacity(who, derived(asked.request, "capacity"), max_tasks).await?;
     }
@@ -68,6 +61,12 @@ pub(super) async fn ping(State(compat): State<Compat>, asked: Asked) -> Answer {
     compat.look(&asked)?;
     asked.service.come_back(asked.agent()?, asked.request).await?;
     nothing()
+}
+
+/// A sign of life as a ping is one. Whoever names no agent as itself gives it for the one in the path.
+pub(super) async fn active(compat: State<Compat>, Path(agent): Path<Uuid>, mut asked: Asked) -> Answer {
+    compat.believe(&mut asked, Some(agent))?;
+    ping(compat, asked).await
 }
 
 pub(super) async fn close(State(compat): State<Compat>, asked: Asked) -> Answer {
@@ -84,7 +83,8 @@ pub(super) async fn me(State(compat): State<Compat>, asked: Asked) -> Answer {
         let name = me["name"].as_str().unwrap_or_default();
         let current = asked.service.member_named(who, name).await?.current;
         me["capacity"] = capacity(&me, current);
-        me["shouldBlockPolling"] = json!(me["emptyPollCount"].as_u64().unwrap_or_default() >= EMPTY_POLLS);
+        me["shouldBlockPolling"] =
+            json!(me["emptyPollCount"].as_u64().unwrap_or_default() >= u64::from(limits::EMPTY_POLLS));
         if asked.query("include") == Some("inbox") {
             me["inbox"] = inbox(&asked.service, who, current).await?;
         }
@@ -122,15 +122,9 @@ fn known(agent: Option<Value>) -> Result<Value, Refusal> {
 
 /// All agents; `?include=tasks` with the tasks that they work on.
 pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let wanted = lists::Tasks {
-        status: Some("in_progress".to_owned()),
-        heartbeat: true,
-        limit: 1000,
-        ..lists::Tasks::default()
-    };
     let listing = async {
         let agents = asked.service.list_members(&asked.who).await?.whole()?.rows;
-        Ok((agents, asked.service.list_tasks(&asked.who, wanted).await?.whole()?.rows))
+        Ok((agents, asked.service.list_tasks(&asked.who, under_way()).await?.whole()?.rows))
     };
     let (mut agents, tasks) = compat.like(&asked, "get-swarm", listing).await?;
     for agent in &mut agents {
@@ -143,36 +137,37 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
     ok(json!({ "agents": agents }))
 }
 
+/// Tasks that are being worked on.
+fn under_way() -> lists::Tasks {
+    lists::Tasks {
+        status: Some("in_progress".to_owned()),
+        heartbeat: true,
+        limit: 1000,
+        ..lists::Tasks::default()
+    }
+}
+
+/// An agent as the list of all shows it, with its texts.
 pub(super) async fn one(State(compat): State<Compat>, Path(agent): Path<Uuid>, asked: Asked) -> Answer {
-    ok(profile(&compat, &asked, agent).await?)
+    let of = Principal { agent, ..asked.who.clone() };
+    let looking = async {
+        let mut shown = known(asked.service.me(&of).await?)?;
+        let name = shown["name"].as_str().unwrap_or_default();
+        let current = asked.service.member_named(&of, name).await?.current;
+        shown["capacity"] = capacity(&shown, current);
+        if asked.query("include") == Some("tasks") {
+            let own = lists::Tasks { mine: true, ..under_way() };
+            shown["tasks"] = asked.service.list_tasks(&of, own).await?.whole()?.rows.into();
+        }
+        Ok(shown)
+    };
+    ok(compat.like(&asked, "get-swarm", looking).await?)
 }
 
 async fn profile(compat: &Compat, asked: &Asked, agent: Uuid) -> Result<Value, Problem> {
     let of = Principal { agent, ..asked.who.clone() };
     let looking = async { known(asked.service.me(&of).await?) };
     compat.like(asked, "get-swarm", looking).await
-}
-
-pub(super) async fn rename(
-    State(compat): State<Compat>,
-    Path(agent): Path<Uuid>,
-    mut asked: Asked,
-) -> Answer {
-    let name = asked.need("name")?.to_owned();
-    asked.fields = Map::from_iter([("name".to_owned(), json!(name))]);
-    update(&compat, agent, &asked).await
-}
-
-pub(super) async fn describe(State(compat): State<Compat>, Path(agent): Path<Uuid>, asked: Asked) -> Answer {
-    update(&compat, agent, &asked).await
-}
-
-/// An agent describes itself alone, whatever it calls itself in the path.
-async fn update(compat: &Compat, agent: Uuid, asked: &Asked) -> Answer {
-    if asked.agent()?.agent != agent {
-        return Err(Problem::of(Code::Forbidden, "an agent describes itself alone: X-Agent-ID is another"));
-    }
-    ok(compat.tool(asked, "update-profile", asked.fields.clone()).await?["agent"].take())
 }
 
 pub(super) async fn setup_script(

@@ -1,13 +1,13 @@
 //! Channels and their messages.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Map, Value, json};
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::Compat;
 use super::answer::{Answer, Problem, made, ok};
-use super::door::Asked;
+use super::door::{Asked, Path};
 use crate::service::programs::Messages;
 
 /// Messages of a thread at most.
@@ -19,7 +19,7 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
 }
 
 pub(super) async fn create(State(compat): State<Compat>, asked: Asked) -> Answer {
-    made(compat.tool(&asked, "create-channel", asked.fields.clone()).await?["channel"].take())
+    made(compat.tool(&asked, "create-channel", asked.given(&[])).await?["channel"].take())
 }
 
 pub(super) async fn delete(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
@@ -55,12 +55,14 @@ fn time(asked: &Asked, name: &str) -> Result<Option<Timestamp>, Problem> {
     asked.query(name).map(|text| Timestamp::parse_iso(text).ok_or_else(wrong)).transpose()
 }
 
-pub(super) async fn post(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
-    asked.agent()?;
+/// Posts as the caller; for one that names no agent as the one that the body names, else as a person.
+pub(super) async fn post(State(compat): State<Compat>, Path(id): Path<Uuid>, mut asked: Asked) -> Answer {
+    let named = asked.field_id("agentId")?;
+    compat.believe(&mut asked, named)?;
+    let given = asked.given(&[]);
     let fields = [("content", "content"), ("replyToId", "replyTo"), ("mentions", "mentions")].into_iter();
-    let mut arguments: Map<String, Value> = fields
-        .filter_map(|(given, taken)| Some((taken.to_owned(), asked.fields.get(given)?.clone())))
-        .collect();
+    let mut arguments: Map<String, Value> =
+        fields.filter_map(|(field, taken)| Some((taken.to_owned(), given.get(field)?.clone()))).collect();
     arguments.insert("channel".to_owned(), json!(id));
     made(compat.tool(&asked, "post-message", arguments).await?["posted"].take())
 }

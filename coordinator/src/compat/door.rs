@@ -1,7 +1,9 @@
 //! Who asks: whoever holds the key, as the agent that the header `X-Agent-ID` names; without the header, the operator.
 
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path as InPath, Request};
+use http::request::Parts;
 use http_body_util::{BodyExt, Limited};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use skein_shared::{Code, json, limits};
 use uuid::Uuid;
@@ -23,6 +25,22 @@ pub(super) struct Asked {
     pub(super) key: Option<String>,
     pub(super) fields: Map<String, Value>,
     query: Vec<(String, String)>,
+}
+
+/// The ids in the path of a request.
+pub(super) struct Path<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let named = InPath::<T>::from_request_parts(parts, state).await;
+        let unknown = |_| {
+            Problem::of(Code::NotFound, "nothing has the id in the path: ids are UUIDs, and lists give them")
+        };
+        let InPath(named) = named.map_err(unknown)?;
+        Ok(Self(named))
+    }
 }
 
 impl FromRequest<Compat> for Asked {
@@ -63,6 +81,14 @@ impl Asked {
     pub(super) fn id(&self, name: &str) -> Result<Option<Uuid>, Problem> {
         let parse = |text| skein_shared::id::parse_uuid(name, text);
         Ok(self.query(name).map(parse).transpose()?)
+    }
+
+    /// The fields of the body that say something: to many programs null is as good as nothing, and to tools it is a value
+    /// of a wrong kind. Those `cleared` are cleared by it.
+    pub(super) fn given(&self, cleared: &[&str]) -> Map<String, Value> {
+        let mut given = self.fields.clone();
+        given.retain(|name, value| !value.is_null() || cleared.contains(&name.as_str()));
+        given
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {

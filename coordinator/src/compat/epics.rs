@@ -1,12 +1,12 @@
 //! Epics.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::Compat;
 use super::answer::{Answer, made, ok};
-use super::door::Asked;
+use super::door::{Asked, Path};
 
 pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
     let texts = ["status", "search", "leadAgentId", "createdByAgentId"].into_iter();
@@ -18,7 +18,7 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
 }
 
 pub(super) async fn create(State(compat): State<Compat>, asked: Asked) -> Answer {
-    made(compat.tool(&asked, "create-epic", asked.fields.clone()).await?["epic"].take())
+    made(compat.tool(&asked, "create-epic", asked.given(&[])).await?["epic"].take())
 }
 
 /// An epic with its tasks.
@@ -30,7 +30,7 @@ pub(super) async fn one(State(compat): State<Compat>, Path(id): Path<Uuid>, aske
 }
 
 pub(super) async fn update(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
-    let mut arguments = asked.fields.clone();
+    let mut arguments = asked.given(&["leadAgentId"]);
     let name = arguments.remove("name");
     arguments.extend(name.map(|name| ("newName".to_owned(), name)));
     arguments.extend(named(id));
@@ -44,7 +44,7 @@ pub(super) async fn delete(State(compat): State<Compat>, Path(id): Path<Uuid>, a
 
 /// Puts a task that there is (`taskId`), or a new one (`task`), into the epic.
 pub(super) async fn add_task(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
-    let mut arguments = asked.fields.clone();
+    let mut arguments = asked.given(&[]);
     arguments.extend(named(id));
     if arguments.contains_key("taskId") {
         return made(compat.tool(&asked, "assign-task-to-epic", arguments).await?["task"].take());

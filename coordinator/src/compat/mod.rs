@@ -16,6 +16,9 @@ mod epics;
 mod memory;
 mod nameless;
 mod overview;
+mod pages;
+mod profiles;
+mod repos;
 mod runner;
 mod schedules;
 mod settings;
@@ -26,13 +29,14 @@ mod tests;
 use std::future::Future;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::routing::{delete, get, post, put};
+use axum::{Router, middleware};
 use serde_json::{Map, Value};
 use skein_shared::Refusal;
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::auth::View;
+use crate::auth::{Role, View};
 use crate::mcp::client::Client;
 use crate::mcp::dispatch::{self, Context, Progress};
 use crate::mcp::{Catalogue, Gate, SharedKey, served};
@@ -54,6 +58,7 @@ struct Compat {
 /// The routes. `gate` is that of the MCP face: who asks both gets no more than who asks one.
 pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, gate: Gate) -> Router {
     Router::new()
+        .route("/health", get(overview::health))
         .route("/me", get(agents::me))
         .route("/ping", post(agents::ping))
         .route("/close", post(agents::close))
@@ -76,16 +81,16 @@ pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, ga
         .route("/api/config", get(settings::list).put(settings::set))
         .route("/api/config/resolved", get(settings::resolved))
         .route("/api/config/{id}", get(settings::one).delete(settings::delete))
-        .route("/api/repos", get(elsewhere::repos).post(elsewhere::new_repo))
-        .route("/api/repos/{id}", get(elsewhere::repo).put(elsewhere::repo).delete(elsewhere::repo))
+        .route("/api/repos", get(repos::list).post(repos::create))
+        .route("/api/repos/{id}", get(repos::one).put(repos::update).delete(repos::delete))
         .route("/api/github/webhook", post(elsewhere::webhook))
         .route("/api/gitlab/webhook", post(elsewhere::webhook))
         .route("/api/agentmail/webhook", post(elsewhere::webhook))
         .route("/api/agents", get(agents::list).post(agents::register))
         .route("/api/agents/{agent}", get(agents::one))
-        .route("/api/agents/{agent}/name", put(agents::rename))
-        .route("/api/agents/{agent}/profile", put(agents::describe))
-        .route("/api/agents/{agent}/activity", put(agents::ping))
+        .route("/api/agents/{agent}/name", put(profiles::rename))
+        .route("/api/agents/{agent}/profile", put(profiles::describe))
+        .route("/api/agents/{agent}/activity", put(agents::active))
         .route("/api/agents/{agent}/setup-script", get(agents::setup_script))
         .route("/api/services", get(agents::services))
         .route("/api/tasks", get(tasks::list).post(tasks::create))
@@ -107,6 +112,7 @@ pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, ga
         .route("/api/channels/{id}/messages/{message}/thread", get(channels::thread))
         .route("/api/memory/index", post(memory::index))
         .route("/api/memory/search", post(memory::search))
+        .layer(middleware::from_fn(pages::open))
         .with_state(Compat { service, shared: Arc::new(shared), catalogue, gate })
 }
 
@@ -144,6 +150,15 @@ impl Compat {
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Problem> {
         Ok(served::as_tool(&self.gate, &self.catalogue, &asked.who, tool, work).await?)
+    }
+
+    /// Takes the word of a request for whose it is, if its caller names no agent as itself.
+    fn believe(&self, asked: &mut Asked, agent: Option<Uuid>) -> Result<(), Problem> {
+        if let Some(agent) = agent.filter(|_| asked.who.role == Role::Operator) {
+            asked.who = self.shared.agent(agent)?;
+            asked.service.seen(&asked.who);
+        }
+        Ok(())
     }
 
     /// Counts what changes nothing and what no tool does.

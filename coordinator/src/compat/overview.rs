@@ -18,6 +18,11 @@ const SHOWN: usize = 100;
 /// How long a task counts as one that the lead has just handed out.
 const RECENT: Duration = Duration::from_secs(300);
 
+/// That it is there, which nobody needs the key to ask.
+pub(super) async fn health() -> Answer {
+    ok(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
 /// The newest entries of the log, the newest first. Without an agent those on how agents are stay out, as Agent Swarm
 /// has it.
 pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {

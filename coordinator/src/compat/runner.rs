@@ -1,13 +1,13 @@
 //! What a runner of Agent Swarm asks again and again, and tells of its sessions. Sessions are signs of life here; what
 //! they say is not kept, for nobody can tell what secrets are in it, and so there is nothing to show of it.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Compat;
 use super::answer::{Answer, made, ok};
-use super::door::Asked;
+use super::door::{Asked, Path};
 use super::tasks::of;
 use crate::service::lists;
 use crate::service::summons::Summons;
@@ -39,7 +39,9 @@ pub(super) async fn poll(State(compat): State<Compat>, asked: Asked) -> Answer {
 }
 
 /// A session began: the task that it was begun for has arrived.
-pub(super) async fn begin(State(compat): State<Compat>, asked: Asked) -> Answer {
+pub(super) async fn begin(State(compat): State<Compat>, mut asked: Asked) -> Answer {
+    let named = asked.field_id("agentId")?;
+    compat.believe(&mut asked, named)?;
     let who = asked.agent()?;
     let task = asked.field_id("taskId")?;
     match task {

@@ -1,6 +1,6 @@
 //! Configuration: the settings of the swarm, with the rights of the tools that set and read them.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Map, Value, json};
 use skein_shared::Code;
 use skein_shared::settings::MASK;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::Compat;
 use super::answer::{Answer, Problem, ok};
-use super::door::Asked;
+use super::door::{Asked, Path};
 
 /// What applies to an agent in a repository. Whoever asks for secrets puts all of this into an environment, where a
 /// mask would take the place of what is there: so those that it may not read are left out.
@@ -32,8 +32,7 @@ pub(super) async fn one(State(compat): State<Compat>, Path(id): Path<Uuid>, aske
 }
 
 pub(super) async fn set(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let mut arguments = asked.fields.clone();
-    arguments.retain(|_, value| !value.is_null());
+    let mut arguments = asked.given(&[]);
     if arguments.get("scope") == Some(&json!("global")) && arguments.contains_key("scopeId") {
         return Err(Problem::bad_request("scopeId: what is for all has none; leave it out"));
     }

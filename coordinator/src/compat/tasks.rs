@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Map, Value, json};
 use skein_shared::pool::{Finish, Rules, Source, Target, TaskSpec};
 use skein_shared::{Code, Refusal};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::Compat;
 use super::answer::{Answer, Problem, made, ok};
-use super::door::Asked;
+use super::door::{Asked, Path};
 use crate::auth::{Principal, Role};
 use crate::service::tasks::{Action, Wanted};
 use crate::service::{Service, lists};

@@ -6,6 +6,8 @@ mod limits;
 mod lists;
 mod log;
 mod mcp;
+mod persons;
+mod repos;
 mod rights;
 mod settings;
 mod summons;
@@ -399,8 +401,6 @@ async fn whoever_lacks_the_key_a_name_or_the_right_is_told_so() {
     bed.refuses("GET", "/api/tasks?limit=many", None, Value::Null, 400).await;
     let lead = json!({ "name": "usurper", "isLead": true });
     bed.is(409, "POST", "/api/agents", stranger, lead).await;
-    let repo = json!({ "url": "https://example.org/a.git", "name": "a" });
-    bed.refuses("POST", "/api/repos", Some(LEAD), repo, 409).await;
     bed.refuses("PUT", &format!("/api/repos/{}", Uuid::from_u128(1)), Some(LEAD), json!({}), 404).await;
     let logs = format!("/api/tasks/{}/session-logs", Uuid::from_u128(1));
     bed.refuses("GET", &logs, None, Value::Null, 404).await;

@@ -1,6 +1,7 @@
 //! What belongs together in the settings, and the secrets that they name files of.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use skein_shared::memory;
 use url::Url;
 
 use super::load::ConfigError;
+use super::people;
 use super::provider::Provider;
 use super::schema::{
     Account, Cluster, Config, Embeddings, Limits, Listen, Retention, Runner, Source, Workspace,
@@ -42,7 +44,7 @@ pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigErro
         take_key(embeddings, folder).map_err(|problem| ConfigError(format!("`embeddings` {problem}")))?;
     }
     check_store(config, folder)?;
-    check_cluster(&config.cluster)?;
+    check_cluster(&mut config.cluster)?;
     check_issuers(&config.auth.issuer)?;
     check_rates(&config.limits)?;
     check_limits(&config.limits)?;
@@ -121,9 +123,9 @@ fn check_workspaces(workspaces: &mut [Workspace], folder: &Path) -> Result<(), C
                 workspace.swarm
             )));
         }
-        take_tokens(workspace, folder).map_err(|problem| {
-            ConfigError(format!("slack.workspace of the swarm `{}`: {problem}", workspace.swarm))
-        })?;
+        take_tokens(workspace, folder).and_then(|()| people::check_workspace(workspace)).map_err(
+            |problem| ConfigError(format!("slack.workspace of the swarm `{}`: {problem}", workspace.swarm)),
+        )?;
     }
     Ok(())
 }
@@ -149,7 +151,13 @@ fn check_store(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
 
 /// What is renewed, handed over and answered within a lease takes its time on a slow day too; and nobody has what a
 /// coordinator that died had until its lease has ended.
-fn check_cluster(cluster: &Cluster) -> Result<(), ConfigError> {
+fn check_cluster(cluster: &mut Cluster) -> Result<(), ConfigError> {
+    for (setting, address) in [("node", Some(&mut cluster.node)), ("advertise", cluster.advertise.as_mut())] {
+        if let Some(address) = address {
+            *address = in_brackets_if_need_be(address)
+                .map_err(|problem| ConfigError(format!("`cluster.{setting}` {problem}")))?;
+        }
+    }
     if cluster.lease < SHORTEST_LEASE {
         return Err(ConfigError(format!(
             "`cluster.lease` must be {} s at least: a coordinator that pauses for a moment would lose all its shards",
@@ -171,6 +179,19 @@ fn check_cluster(cluster: &Cluster) -> Result<(), ConfigError> {
         ));
     }
     Ok(())
+}
+
+/// `HOST:PORT` as it is used. Brackets belong around an address of IPv6; who does not know beforehand of which kind an
+/// address will be, as of a pod, puts them around any.
+fn in_brackets_if_need_be(address: &str) -> Result<String, String> {
+    let bracketed = address.strip_prefix('[').and_then(|rest| rest.split_once("]:"));
+    match (bracketed, address.rsplit_once(':')) {
+        (Some((host, port)), _) if host.parse::<Ipv4Addr>().is_ok() => Ok(format!("{host}:{port}")),
+        (None, Some((host, _))) if host.contains(':') && !host.starts_with('[') => Err(format!(
+            "is `{address}`; write an address of IPv6 in brackets before its port, such as [fd00::1]:7703"
+        )),
+        _ => Ok(address.to_owned()),
+    }
 }
 
 /// None at all is no limit but a door that stays shut, and whoever knocks is told to come back later.
@@ -269,6 +290,7 @@ fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
     let taken = read_secret("secret", &mut source.secret, source.secret_file.as_deref(), folder);
     taken
         .and_then(|()| check_kind(source).and_then(|()| check_secret(source)).map_err(str::to_owned))
+        .and_then(|()| people::check_mail(source))
         .and_then(|()| source.account.as_deref_mut().map_or(Ok(()), |account| take_account(account, folder)))
         .map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
 }

@@ -3,6 +3,7 @@
 
 mod check;
 mod load;
+mod people;
 mod provider;
 mod schema;
 mod sharing;

@@ -14,6 +14,7 @@ use serde_json::json;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 
 use super::Console;
 use super::fields::Fields;
@@ -61,12 +62,22 @@ pub(super) fn may_act(who: &Principal) -> Result<(), Refusal> {
 }
 
 impl Console {
-    /// Who asks.
+    /// Who asks for something.
+    ///
+    /// # Errors
+    /// `unauthenticated` without a session that holds, `rate_limited` for an agent that asks for too much at a time.
+    pub(super) async fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Refusal> {
+        let visitor = self.holder(headers).await?;
+        self.pace.admit(&visitor.who, Instant::now())?;
+        Ok(visitor)
+    }
+
+    /// Whose session it is.
     ///
     /// # Errors
     /// `unauthenticated` without a session that holds.
-    pub(super) async fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Refusal> {
-        let session = cookie(headers, COOKIE)
+    async fn holder(&self, headers: &HeaderMap) -> Result<Visitor, Refusal> {
+        let session = cookie(headers, &self.named(COOKIE))
             .ok_or_else(|| Refusal::new(Code::Unauthenticated, "log in with a token first"))?;
         let who = self.access.visitor(session).await?;
         Ok(Visitor { ticket: ticket(session), who, session: session.to_owned() })
@@ -74,9 +85,15 @@ impl Console {
 
     fn set_cookie(&self, name: &str, value: &str, age: Duration) -> HeaderValue {
         let secure = if self.secure { "; Secure" } else { "" };
-        let text =
-            format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}", age.as_secs());
+        let (name, age) = (self.named(name), age.as_secs());
+        let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    }
+
+    /// What a cookie is called: over HTTPS by a name under which a browser takes one of this very host alone. Any other
+    /// host of the same domain, such as an agent's service below this one, could else log people in as somebody else.
+    fn named(&self, cookie: &str) -> String {
+        if self.secure { format!("__Host-{cookie}") } else { cookie.to_owned() }
     }
 
     /// Has the next page say something, once.
@@ -94,16 +111,16 @@ impl Console {
     pub(super) fn hush(&self) -> HeaderValue {
         self.set_cookie(SAID, "", Duration::ZERO)
     }
-}
 
-/// What the last action said, and whether it was done.
-pub(super) fn said(headers: &HeaderMap) -> Option<(bool, String)> {
-    let bytes = URL_SAFE_NO_PAD.decode(cookie(headers, SAID)?).ok()?;
-    let text = String::from_utf8(bytes).ok()?;
-    // Any server of this host can set a cookie, whatever its port.
-    let mut letters = text.chars();
-    let sign = letters.next()?;
-    Some((sign == '+', letters.as_str().to_owned()))
+    /// What the last action said, and whether it was done.
+    pub(super) fn said(&self, headers: &HeaderMap) -> Option<(bool, String)> {
+        let bytes = URL_SAFE_NO_PAD.decode(cookie(headers, &self.named(SAID))?).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        // Any server of this host can set a cookie, whatever its port.
+        let mut letters = text.chars();
+        let sign = letters.next()?;
+        Some((sign == '+', letters.as_str().to_owned()))
+    }
 }
 
 /// The page with the form, where `?next=` leads to what was asked for.
@@ -160,7 +177,8 @@ impl Console {
     /// `forbidden` for a form of others. While nobody can say whether the session holds, or end it, as whoever says so:
     /// a browser that forgets it then leaves it alive.
     async fn end_session(&self, headers: &HeaderMap, body: Body) -> Result<(), Refusal> {
-        let visitor = match self.visitor(headers).await {
+        // However much they have asked for, they may go.
+        let visitor = match self.holder(headers).await {
             Err(refusal) if refusal.code == Code::Unauthenticated => return Ok(()),
             found => found?,
         };

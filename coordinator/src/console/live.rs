@@ -9,12 +9,13 @@ use futures::StreamExt;
 use http::StatusCode;
 use serde_json::json;
 use skein_shared::Refusal;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Console;
 use super::door::Visitor;
+use super::seats::Seat;
 use super::sections::{Look, Section};
 use crate::service::follow::Logs;
 
@@ -27,7 +28,7 @@ pub(super) const LINES: u32 = 400;
 
 /// The stream of a page.
 pub(super) fn stream(console: Console, visitor: Visitor, section: &'static Section, look: Look) -> Response {
-    let Ok(seat) = console.streams.clone().try_acquire_owned() else {
+    let Some(seat) = console.seats.take(&visitor.who) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are followed; this one stays as it is\n")
             .into_response();
     };
@@ -53,7 +54,7 @@ struct Following {
     visitor: Visitor,
     section: &'static Section,
     look: Look,
-    _seat: OwnedSemaphorePermit,
+    _seat: Seat,
 }
 
 impl Following {

@@ -2,8 +2,9 @@
 //!
 //! `door` is the login and its session, and keeps other sites' forms out; `routes` takes requests in; `sections`
 //! gathers what each page shows, from the services alone; `page` puts it into the templates, `words` says times and
-//! statuses as people do; `live` sends a page's changing part anew when the swarm has changed; `actions` are the
-//! operators' actions; `graph`, `chart` and `tree` lay pictures out; `trends` remembers how the node fared.
+//! statuses as people do; `live` sends a page's changing part anew when the swarm has changed, and `seats` says to how
+//! many; `pace` says how many pages an agent may ask for; `actions` are the operators' actions; `graph`, `chart` and `tree` lay pictures out; `trends` remembers how the
+//! node fared.
 
 mod actions;
 mod chart;
@@ -11,8 +12,10 @@ mod door;
 mod fields;
 mod graph;
 mod live;
+mod pace;
 mod page;
 mod routes;
+mod seats;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -23,17 +26,15 @@ mod words;
 use std::sync::Arc;
 
 use axum::Router;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::Service;
 use crate::service::access::Access;
 pub use door::SESSION;
+use pace::Pace;
 use page::Pages;
+use seats::Seats;
 pub use trends::Trends;
-
-/// Pages that are kept up to date at a time. Those beyond are shown and stay as they are.
-const STREAMS: usize = 256;
 
 /// What the pages have in common. Cheap to clone.
 #[derive(Clone)]
@@ -44,7 +45,8 @@ struct Console {
     trends: Trends,
     /// The browser reaches it by HTTPS, so its cookie goes over nothing else.
     secure: bool,
-    streams: Arc<Semaphore>,
+    seats: Seats,
+    pace: Pace,
     stop: CancellationToken,
 }
 
@@ -62,7 +64,8 @@ pub fn router(
         pages: Arc::new(Pages::new()),
         trends,
         secure: url.starts_with("https://"),
-        streams: Arc::new(Semaphore::new(STREAMS)),
+        seats: Seats::default(),
+        pace: Pace::default(),
         stop,
     })
 }

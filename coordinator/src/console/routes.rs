@@ -132,7 +132,7 @@ async fn whole(
     shown["layout"] = json!("layout.html");
     shown["sections"] = sections::menu();
     shown["swarms"] = json!(console.swarms(&visitor.who).await);
-    let said = door::said(headers);
+    let said = console.said(headers);
     shown["said"] = json!(said.as_ref().map(|(done, text)| json!({ "done": done, "text": text })));
     let mut response = console.pages.answer(StatusCode::OK, section.template, &shown);
     if said.is_some() {
@@ -221,7 +221,11 @@ impl Console {
     pub(super) fn refused(&self, refusal: &Refusal) -> Response {
         let status = StatusCode::from_u16(refusal.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let page = json!({ "title": "Not shown", "problem": refusal.message, "code": refusal.code });
-        self.pages.answer(status, "refused.html", &page)
+        let mut response = self.pages.answer(status, "refused.html", &page);
+        if let Some(millis) = refusal.retry_after_ms {
+            response.headers_mut().insert(header::RETRY_AFTER, millis.div_ceil(1000).max(1).into());
+        }
+        response
     }
 }
 

@@ -68,9 +68,12 @@ impl Bed {
     }
 
     fn of(keys: Keys) -> Self {
+        Self::at("http://127.0.0.1:7700", keys)
+    }
+
+    fn at(url: &str, keys: Keys) -> Self {
         let node = node();
         let service = Service::new(node.entities.clone());
-        let url = "http://127.0.0.1:7700";
         let access = Access::new(keys.clone(), node.entities.clone());
         let (trends, stop) = (Trends::default(), CancellationToken::new());
         let router = router(service.clone(), access.clone(), trends, url, stop);
@@ -125,7 +128,8 @@ impl Bed {
             pages: Arc::new(Pages::new()),
             trends: Trends::default(),
             secure: false,
-            streams: Arc::new(Semaphore::new(1)),
+            seats: Seats::default(),
+            pace: Pace::default(),
             stop: CancellationToken::new(),
         };
         console.visitor(&headers).await.unwrap_or_else(|refusal| panic!("{refusal:?}")).ticket

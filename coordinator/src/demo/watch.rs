@@ -87,7 +87,9 @@ impl Scene {
             doing = format!("waits for {} {event}", filter["source"].as_str().unwrap_or("any"));
         }
         let line = format!("{id:<22} {:<9} {doing}", text(instance, "state"));
-        line.chars().take(WIDTH).collect::<String>().trim_end().to_owned()
+        // Folders have the names that somebody gave them in the repository.
+        let plain = line.chars().filter(|letter| !letter.is_control());
+        plain.take(WIDTH).collect::<String>().trim_end().to_owned()
     }
 
     fn task_line(&self) -> String {
@@ -166,6 +168,7 @@ mod tests {
                 json!({"instance": "summariser-1", "agent": "summariser", "state": "frozen", "statusText": null,
                     "waitingFor": {"wait": "w", "filter": {"kind": "webhook", "source": "github", "event": "push"}}}),
                 json!({"instance": "worker-1", "agent": "worker-1", "state": "running", "statusText": "x".repeat(200)}),
+                json!({"instance": "worker-2", "agent": "worker-2", "state": "running", "statusText": "a\u{1b}[2Jb\n"}),
             ],
             tasks: vec![
                 json!({"status": "completed", "taskType": "survey"}),
@@ -177,7 +180,8 @@ mod tests {
         let lines = scene.lines();
         assert_eq!(lines[0], "summariser-1           frozen    waits for github push");
         assert_eq!(lines[1].chars().count(), WIDTH);
-        assert_eq!(lines[2], "tasks: 1 completed");
+        assert_eq!(lines[2], "worker-2               running   a[2Jb");
+        assert_eq!(lines[3], "tasks: 1 completed");
         assert!(scene.sleeps("summariser") && !scene.sleeps("worker-1"));
     }
 }

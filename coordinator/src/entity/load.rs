@@ -15,8 +15,9 @@ use crate::store::{LIVE_PAGE, LivePage, Loaded, Store, StoreError, StoredDocumen
 
 /// How often a large entity is read anew when a commit, whose answer was lost, came in between.
 const TRIES: usize = 3;
-/// Bodies that are read at the same time.
-const BODIES: usize = 4;
+/// Bodies that are read at the same time: of a pool those of the newest tasks of each creator, and whoever claims waits
+/// for all of them.
+const BODIES: usize = 32;
 
 /// Why an entity could not be taken into memory.
 #[derive(Debug, thiserror::Error)]
@@ -60,14 +61,16 @@ async fn restore_pages<E: Entity>(
     first: (Version, Uuid),
 ) -> Result<Option<E>, Unloadable> {
     let mut entity = E::empty(key);
+    let mut rest = store.rest(key, page.last().map(|last| last.key.clone()).unwrap_or_default());
     loop {
-        let after = page.last().map(|last| last.key.clone()).unwrap_or_default();
         let full = page.len() == LIVE_PAGE;
-        let next = async { if full { store.live(key, &after, LIVE_PAGE).await.map(Some) } else { Ok(None) } };
+        let next = async { if full { rest.try_next().await } else { Ok(None) } };
         let (restored, next) = tokio::join!(spawn_blocking(move || restore(entity, page, !full)), next);
         let ended = |_| StoreError("the process is shutting down".to_owned());
         entity = restored.map_err(ended)??;
-        let Some(LivePage { version, batch, documents }) = next? else { return Ok(Some(entity)) };
+        let Some(LivePage { version, batch, documents }) = next? else {
+            return Ok((!full).then_some(entity));
+        };
         if (version, batch) != first {
             return Ok(None);
         }

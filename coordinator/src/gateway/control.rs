@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use axum::extract::{Path, RawQuery, State};
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use skein_shared::id::{InstanceId, Name, parse_uuid};
 use skein_shared::{Code, Refusal};
 
@@ -33,7 +33,7 @@ pub(super) async fn status(State(gateway): State<Gateway>, Operator { who, .. }:
     granted(json!({
         "scheduler": { "version": env!("CARGO_PKG_VERSION"), "swarm": who.swarm },
         "running": running,
-        "queueSizes": queues.collect::<serde_json::Map<_, _>>(),
+        "queueSizes": queues.collect::<Map<_, _>>(),
         "agents": agents,
         "instances": runs.rows.iter().map(run).collect::<Vec<_>>(),
         "rebuilding": runs.rebuilding,
@@ -79,13 +79,27 @@ pub(super) async fn resume(Operator { who, request, service, .. }: Operator) -> 
 
 /// Limits how many runs of the swarm are under way at a time, on the default group of runners.
 pub(super) async fn scale(Operator { who, request, service, fields }: Operator) -> Answer {
-    let scale = fields.get("scale").and_then(Value::as_u64).and_then(|scale| u32::try_from(scale).ok());
-    let Some(scale) = scale.and_then(NonZeroU32::new) else {
-        let problem = "scale must be a whole number from 1 on; pause the agents to let none run";
-        return Err(Problem::bad_request(problem));
-    };
+    let scale = most(&fields)?;
     service.set_scale(&who, request, &Name::parse(USUAL_GROUP)?, Some(scale)).await?;
     done(format!("at most {scale} runs are under way at a time on the runners of the group {USUAL_GROUP}"))
+}
+
+/// Limits how many runs of an agent are under way at a time.
+pub(super) async fn scale_agent(
+    Path(agent): Path<String>,
+    Operator { who, request, service, fields }: Operator,
+) -> Answer {
+    let (agent, scale) = (Name::parse(&agent)?, most(&fields)?);
+    service.scale_agent(&who, request, &agent, Some(scale)).await?;
+    done(format!("at most {scale} runs of {agent} are under way at a time"))
+}
+
+/// The most runs at a time that a body says.
+fn most(fields: &Map<String, Value>) -> Result<NonZeroU32, Problem> {
+    let scale = fields.get("scale").and_then(Value::as_u64).and_then(|scale| u32::try_from(scale).ok());
+    scale.and_then(NonZeroU32::new).ok_or_else(|| {
+        Problem::bad_request("scale must be a whole number from 1 on; pause or disable to let none run")
+    })
 }
 
 /// Starts a run by hand.
@@ -128,7 +142,25 @@ pub(super) async fn steer(
         Problem::error(StatusCode::NOT_FOUND, text)
     })?;
     service.steer(&who, request, &agent, wanted).await?;
-    done(format!("{agent}: {order}"))
+    // It is done; if nobody can say just now what stands against it all the same, nothing is said of that.
+    let held = match wanted {
+        Steer::Resume | Steer::Enable => service.agent(&who, &agent).await.unwrap_or_default(),
+        _ => Value::Null,
+    };
+    done(format!("{agent}: {order}{}", still_held(wanted, &held)))
+}
+
+/// Why an agent that may go on does not, to be put behind what was done.
+pub(super) fn still_held(order: Steer, agent: &Value) -> &'static str {
+    match order {
+        Steer::Resume if agent["paused"] == true => {
+            "; all agents of the swarm are paused, so it starts nothing before POST /control/resume"
+        }
+        Steer::Enable if agent["scale"] == 0 => {
+            "; its definition says `instances = 0`, so it takes no work before that is changed"
+        }
+        _ => "",
+    }
 }
 
 /// Says something to the agent that works on a task.
@@ -214,7 +246,8 @@ fn done(message: String) -> Answer {
     granted(json!({ "success": true, "message": message }))
 }
 
-fn number(query: &str, name: &str, usual: usize) -> Result<usize, Problem> {
+/// A number of the address from 1 on.
+pub(super) fn number(query: &str, name: &str, usual: usize) -> Result<usize, Problem> {
     let given = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
     let Some((_, text)) = given else { return Ok(usual) };
     let wrong = || Problem::bad_request(format!("{name} must be a whole number from 1"));

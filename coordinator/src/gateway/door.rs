@@ -41,7 +41,7 @@ impl FromRequest<Gateway> for Asked {
                 (known(gateway, &secret(&text)?).await?, text)
             }
         };
-        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok()).map(str::to_owned);
+        let key = idempotency::header(&parts.headers).map(str::to_owned);
         Ok(Self { who, key, fields: fields(&text)? })
     }
 }

@@ -2,14 +2,17 @@
 //! are those of Action Llama's gateway.
 //!
 //! `door` tells who asks, and `strangers` reads the bodies that say it; `locks`, `calls` and `signals` are an agent's
-//! routes, each the tool of the same meaning, called as every tool is; `control` has those of operators; `answer` says
-//! how a refusal looks.
+//! routes, each the tool of the same meaning, called as every tool is; `hook` has what coding agents ask between their
+//! steps; `control`, `past` and `activity` have those of operators; `answer` says how a refusal looks.
 
+mod activity;
 mod answer;
 mod calls;
 mod control;
 mod door;
+mod hook;
 mod locks;
+mod past;
 mod signals;
 mod strangers;
 #[cfg(test)]
@@ -58,6 +61,7 @@ pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, gate:
         .route("/signals/return", post(signals::return_value))
         .route("/signals/exit", post(signals::exit))
         .route("/shutdown", post(signals::shutdown))
+        .route("/hook", post(hook::hook))
         .merge(operators())
         .with_state(Gateway { service, access, catalogue, gate, strangers: Strangers::default() })
 }
@@ -73,9 +77,16 @@ fn operators() -> Router<Gateway> {
         .route("/control/project/scale", post(control::scale))
         .route("/control/trigger/{agent}", post(control::trigger))
         .route("/control/kill/{instance}", post(control::kill))
+        .route("/control/agents/{agent}/scale", post(control::scale_agent))
         .route("/control/agents/{agent}/{order}", post(control::steer))
         .route("/control/tasks/{task}/message", post(control::tell))
         .route("/api/stats/agents/{agent}/runs", get(control::runs))
+        .route("/api/stats/agents/{agent}/runs/{instance}", get(past::run))
+        .route("/api/logs/agents/{agent}", get(past::latest_log))
+        .route("/api/logs/agents/{agent}/{instance}", get(past::run_log))
+        .route("/api/stats/activity", get(activity::activity))
+        .route("/api/stats/jobs", get(activity::jobs))
+        .route("/api/stats/triggers", get(activity::triggers))
         .route("/api/stats/webhooks/{receipt}", get(control::webhook))
         .route("/api/webhooks/{receipt}/replay", post(control::replay))
 }

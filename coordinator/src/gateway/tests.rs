@@ -2,6 +2,7 @@
 
 mod bounds;
 mod control;
+mod hook;
 
 use std::time::Duration;
 
@@ -159,6 +160,7 @@ fn routes() -> Vec<(&'static str, Value)> {
         ("/signals/return", json!({ "value": 1 })),
         ("/signals/exit", json!({ "code": 3 })),
         ("/shutdown", json!({})),
+        ("/hook", json!({ "event": "PostToolUse" })),
     ]
 }
 
@@ -233,6 +235,7 @@ async fn what_a_route_needs_is_named() {
         ("/signals/trigger", json!({ "context": "x" }), "missing targetAgent"),
         ("/signals/return", json!({}), "missing value"),
         ("/signals/return", json!({ "value": null }), "missing value"),
+        ("/hook", json!({}), "missing event"),
         ("/signals/exit", json!({ "code": 256 }), "0 to 255"),
         ("/signals/exit", json!({ "code": "no" }), "0 to 255"),
     ] {

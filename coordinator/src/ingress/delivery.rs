@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use serde_json::{Map, Value};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal, json};
@@ -25,6 +25,13 @@ impl<'a> Delivery<'a> {
     /// A header that is text; empty if it is none or not there.
     pub(super) fn header(&self, name: &str) -> &'a str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim).unwrap_or_default()
+    }
+
+    /// Whether a page in a browser has sent it. Browsers say where each POST comes from, by either header or both, and
+    /// let no page leave that out; `none` is what the person typed.
+    pub(super) fn is_of_a_page(&self) -> bool {
+        let site = self.headers.get("sec-fetch-site");
+        self.headers.contains_key(ORIGIN) || site.is_some_and(|site| site != "none")
     }
 
     /// # Errors
@@ -153,6 +160,22 @@ mod tests {
             ("application/json", b""),
         ] {
             assert_eq!(json(kind, body), None, "{kind} {body:?}");
+        }
+    }
+
+    #[test]
+    fn browsers_say_what_a_page_has_sent() {
+        for (headers, is_of_a_page) in [
+            (&[("sec-fetch-site", "none")][..], false),
+            (&[("user-agent", "curl")], false),
+            (&[("origin", "https://evil.example")], true),
+            // A page in a frame of its own, or one of a file.
+            (&[("origin", "null")], true),
+            (&[("sec-fetch-site", "cross-site")], true),
+            // Another port of this machine is the same site.
+            (&[("sec-fetch-site", "same-site")], true),
+        ] {
+            assert_eq!(with(headers, b"{}", |d| d.is_of_a_page()), is_of_a_page, "{headers:?}");
         }
     }
 

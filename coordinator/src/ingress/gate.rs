@@ -122,11 +122,12 @@ impl Source {
         self.secret.as_ref().map(|secret| secret.expose_secret().as_bytes())
     }
 
-    fn verify(&self, delivery: &Delivery<'_>) -> Result<(), String> {
-        match self.secret() {
-            Some(secret) => sender(self.provider).verify(delivery, secret),
-            None => Ok(()),
-        }
+    /// # Errors
+    /// `unauthenticated` for what is not signed with the secret; without one, `forbidden` for what a page sends.
+    fn verify(&self, delivery: &Delivery<'_>) -> Result<(), Refusal> {
+        let Some(secret) = self.secret() else { return not_of_a_page(delivery) };
+        let verified = sender(self.provider).verify(delivery, secret);
+        verified.map_err(|sentence| Refusal::new(Code::Unauthenticated, sentence))
     }
 }
 
@@ -198,20 +199,31 @@ impl Gate {
     /// The source whose secret the request was signed with.
     ///
     /// # Errors
-    /// `not_found` without any source, `unauthenticated` when none has signed it.
+    /// `not_found` without any source, `unauthenticated` when none has signed it; `forbidden` as of a source that takes
+    /// what is not signed.
     pub(super) fn source_of(&self, name: &str, delivery: &Delivery<'_>) -> Result<&Source, Refusal> {
         let mut problem = None;
         for source in self.behind(name) {
             match source.verify(delivery) {
                 Ok(()) => return Ok(source),
-                Err(sentence) => problem = problem.or(Some(sentence)),
+                Err(refusal) => problem = problem.or(Some(refusal)),
             }
         }
-        Err(match problem {
-            Some(sentence) => Refusal::new(Code::Unauthenticated, sentence),
-            None => unknown(),
-        })
+        Err(problem.unwrap_or_else(unknown))
     }
+}
+
+/// Whoever opens a page must not have it send in their name what nobody signs: to a door on loopback too, which nobody
+/// else reaches.
+fn not_of_a_page(delivery: &Delivery<'_>) -> Result<(), Refusal> {
+    if !delivery.is_of_a_page() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::Forbidden,
+        "this was sent by a web page in a browser, from which a source without a secret takes nothing; send it by a \
+         program, without the headers Origin and Sec-Fetch-Site, or set a secret at the [[ingress.source]]",
+    ))
 }
 
 async fn in_time<'a>(

@@ -90,7 +90,7 @@ pub(super) fn count(source: &str, outcome: &Result<Outcome, Refusal>) {
     let label = match outcome {
         Ok(Outcome::Challenge(_)) => "challenge",
         Ok(Outcome::Answered(_)) => "answered",
-        Ok(Outcome::Ignored(_)) => "ignored",
+        Ok(Outcome::Ignored(..)) => "ignored",
         Ok(Outcome::Taken(taken, _)) if taken.duplicate => "duplicate",
         Ok(Outcome::Taken(..)) => "accepted",
         Err(refusal) if refusal.code == Code::Unauthenticated => "validation_failed",
@@ -132,7 +132,8 @@ pub(super) enum Outcome {
     Challenge(Value),
     /// A person has asked something, and this is shown to them.
     Answered(Value),
-    Ignored(&'static str),
+    /// Why, and what the sender would have got for it: some show that to a person.
+    Ignored(&'static str, Answer),
 }
 
 impl IntoResponse for Outcome {
@@ -141,8 +142,10 @@ impl IntoResponse for Outcome {
             Outcome::Challenge(answer)
             | Outcome::Answered(answer)
             | Outcome::Taken(_, Answer::Body(answer)) => Json(answer).into_response(),
-            Outcome::Taken(_, Answer::Nothing) => StatusCode::OK.into_response(),
-            Outcome::Ignored(reason) => Json(json!({"ok": true, "ignored": reason})).into_response(),
+            Outcome::Taken(_, Answer::Nothing) | Outcome::Ignored(_, Answer::Nothing) => {
+                StatusCode::OK.into_response()
+            }
+            Outcome::Ignored(reason, _) => Json(json!({"ok": true, "ignored": reason})).into_response(),
             Outcome::Taken(Taken { receipt, duplicate, matched }, Answer::Receipt) => {
                 // X and Linear take any other status than 200 for a failure, and send it again.
                 let answer =
@@ -170,7 +173,10 @@ async fn receive<'a>(
     };
     let delivery = Delivery { headers, body: &body, at: gate.intake.wall() };
     if sender(first.provider).knocks(&delivery) {
-        return (first.name.as_str(), Ok(Outcome::Ignored("the sender looks whether somebody is here")));
+        return (
+            first.name.as_str(),
+            Ok(Outcome::Ignored("the sender looks whether somebody is here", Answer::Receipt)),
+        );
     }
     match gate.source_of(name, &delivery) {
         Ok(source) => (source.name.as_str(), believe(gate, source, &delivery, until).await),
@@ -195,7 +201,7 @@ async fn believe(
     };
     match read {
         Reading::Challenge(answer) => Ok(Outcome::Challenge(answer)),
-        Reading::Ignored(reason) => Ok(Outcome::Ignored(reason)),
+        Reading::Ignored(reason) => Ok(Outcome::Ignored(reason, Answer::Receipt)),
         Reading::Event(notice) => take_in(gate, source, *notice).await,
     }
 }
@@ -208,7 +214,7 @@ pub(super) async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Res
         && let Some(workspace) = gate.slack.of(&source.swarm)
     {
         if !workspace.may_speak(&incoming.event, incoming.context["author"].as_str()).await? {
-            return Ok(Outcome::Ignored("its author is none of those who may speak to this swarm"));
+            return Ok(Outcome::Ignored("its author is none of those who may speak to this swarm", answer));
         }
         // Agents' names and ids are not for whoever reaches the door.
         if source.is_signed()
@@ -220,7 +226,10 @@ pub(super) async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Res
     }
     if source.provider == Provider::Agentmail {
         if !is_wanted(source, &incoming.payload["message"]) {
-            return Ok(Outcome::Ignored("it is of none of the domains that this source takes mail of"));
+            return Ok(Outcome::Ignored(
+                "it is of none of the domains that this source takes mail of",
+                answer,
+            ));
         }
         incoming.letter = Letter::of(&incoming.payload).map(Box::new);
     }
@@ -299,7 +308,7 @@ pub(super) async fn set_aside(gate: &Gate, source: &Source, body: &[u8], refusal
         source: source.name.to_string(),
         provider: source.provider.as_str().to_owned(),
         problem: refusal.message.clone(),
-        body: String::from_utf8_lossy(kept).into_owned(),
+        body: sender(source.provider).kept(kept),
         received_at: gate.intake.now(),
     };
     // The sender is told of its mistake all the same.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::gate::{Gate, Source};
-use super::provider::{Reading, from_socket};
+use super::provider::{Answer, Reading, from_socket};
 use super::receive::{Outcome, count, set_aside, take_in};
 use crate::slack::{Frame, Socket, Workspace};
 
@@ -126,7 +126,7 @@ async fn receive(gate: &Gate, source: &Source, kind: &str, payload: Value) -> Re
     let body = payload.to_string();
     match from_socket(kind, payload) {
         Ok(Reading::Event(notice)) => take_in(gate, source, *notice).await,
-        Ok(Reading::Ignored(reason)) => Ok(Outcome::Ignored(reason)),
+        Ok(Reading::Ignored(reason)) => Ok(Outcome::Ignored(reason, Answer::Nothing)),
         Ok(Reading::Challenge(answer)) => Ok(Outcome::Challenge(answer)),
         Err(refusal) => {
             set_aside(gate, source, body.as_bytes(), &refusal).await;

@@ -1,4 +1,5 @@
-//! Has X send what happens around the accounts that the settings name, as the node starts (spec: Action Llama 8.2).
+//! Has X send what happens around the accounts that the settings name, as the node starts (spec: Action Llama 8.2), and
+//! sees to it while the node runs that X goes on.
 //!
 //! It is done as well as it can be: what fails holds up nothing, is told, and is tried again ever more seldom.
 
@@ -23,6 +24,9 @@ use crate::x::{Api, Error};
 /// Pause before the next try; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// How often it looks whether X still sends. X checks an address once an hour, and of one that did not answer then it
+/// would not find out by itself that it is there again.
+const LOOK: Duration = Duration::from_secs(1800);
 /// Between two tries to keep a token that only this process knows.
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
 /// How long a node may take for its exchange; the next one waits as long for a node that is gone.
@@ -75,8 +79,14 @@ async fn keep_trying(
     let mut pause = FIRST_PAUSE;
     loop {
         match subscriber.subscribe(exchanges).await {
-            Ok(true) => return info!(%source, "X sends from now on what happens around its account"),
-            Ok(false) => return info!(%source, "X sends what happens around its account"),
+            Ok((webhook, is_new)) => {
+                let since = if is_new { "from now on " } else { "" };
+                info!(%source, "X sends {since}what happens around its account");
+                subscriber.keep_sending(&webhook, LOOK).await;
+                warn!(%source, "X has the webhook of its account no more; it is made anew");
+                pause = FIRST_PAUSE;
+                continue;
+            }
             Err(problem @ Trouble::Taken) => info!(%source, %problem, "trying again in {pause:?}"),
             Err(problem) => {
                 warn!(%source, %problem, "the account at X is not subscribed; trying again in {pause:?}");
@@ -110,14 +120,32 @@ impl Subscriber {
         Self { api, source: source.clone(), given, key, key_of_used, swarm, service, me }
     }
 
-    /// Says whether the subscription is new.
-    async fn subscribe(self: &Arc<Self>, exchanges: &TaskTracker) -> Result<bool, Trouble> {
+    /// Gives the webhook, and whether the subscription is new.
+    async fn subscribe(self: &Arc<Self>, exchanges: &TaskTracker) -> Result<(String, bool), Trouble> {
         let webhook = self.api.webhook().await?;
         // In a task of its own: X's answer has the only token that it takes from now on, also while the node ends.
         let this = Arc::clone(self);
         let exchange = exchanges.spawn(async move { this.access_token().await });
         let access = exchange.await.map_err(|panic| Trouble::Broken(panic.to_string()))??;
-        Ok(self.api.subscribe(&webhook, &access).await?)
+        let is_new = self.api.subscribe(&webhook, &access).await?;
+        Ok((webhook, is_new))
+    }
+
+    /// Looks every so often whether X still sends by this webhook, and has it checked again where it does not. Returns
+    /// once X has it no more: what is sent by another one has to be subscribed anew.
+    async fn keep_sending(&self, webhook: &str, every: Duration) {
+        let mut pause = every;
+        loop {
+            tokio::time::sleep(pause).await;
+            match self.api.keep(webhook).await {
+                Ok(true) => pause = every,
+                Ok(false) => return,
+                Err(problem) => {
+                    pause = if pause == every { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+                    warn!(source = %self.source, %problem, "X may have ended to send; looking again in {pause:?}");
+                }
+            }
+        }
     }
 
     /// Exchanges the newest refresh token, as the only one of the nodes that have the account: to X a token that is

@@ -27,6 +27,7 @@ use super::*;
 use crate::config::{self, Provider};
 use crate::slack::Workspaces;
 
+mod slack;
 mod turns;
 
 #[derive(Default)]
@@ -318,9 +319,14 @@ async fn a_source_that_takes_what_is_not_signed_takes_it() {
     };
     for path in ["open", "sentry"] {
         assert_eq!(send(&door, sentry(path)).await.0, 200, "{path}");
+        let mut of_a_page = sentry(path);
+        of_a_page.headers_mut().insert("origin", "https://evil.example".parse().unwrap());
+        let (status, refused) = send(&door, of_a_page).await;
+        assert!(status == 403 && refused.to_string().contains("by a web page"), "{path}: {status} {refused}");
     }
     let seen = ledger.seen.lock().unwrap();
     assert!(seen.iter().all(|(_, incoming)| incoming.source == "open" && incoming.unsigned));
+    assert_eq!(seen.len(), 2);
 }
 
 /// A sender that is known has sent something unreadable: somebody will want to see it. What strangers send fills

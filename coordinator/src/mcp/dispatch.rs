@@ -17,7 +17,7 @@ use super::idempotency::Keys;
 use super::quota::{Limits, Quota, Seat};
 use super::result::{Reply, refusal_json};
 use super::turns::Turns;
-use super::{finder, idempotency, names};
+use super::{finder, idempotency, names, view};
 use crate::auth::{Principal, View, policy};
 use crate::service::Service;
 use crate::service::unread::Delivery;
@@ -198,7 +198,7 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
 }
 
 fn permit(tool: &Tool, who: &Principal, view: &View) -> Result<(), Refusal> {
-    policy::require(who, tool.right)?;
+    policy::require(who, view::right(tool, who.role))?;
     match tool.effect {
         Effect::Write => require_writable(tool.name, who, view),
         Effect::Read => Ok(()),

@@ -19,11 +19,14 @@ use super::client::Client;
 use super::content::Document;
 use super::dispatch::{self, Context};
 use super::elicitation::{self, ANSWER};
+use super::idempotency;
 use super::job::{Job, State};
 use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written, once_it_can_be_said};
 use crate::service::resources::{Line, Outline, Resource, Sort};
 
 const JSON: &str = "application/json";
+/// The method by which a client answers what a job asks.
+const UPDATE: &str = "tasks/update";
 /// How long one look at a list lasts, and the pause after a change: a busy swarm is not told of each task.
 const LOOK: Duration = Duration::from_secs(3600);
 const CALM: Duration = Duration::from_secs(1);
@@ -149,8 +152,11 @@ impl Offer for Product {
             Refusal::new(Code::InvalidArgument, problem)
         })?;
         let Some(word) = elicitation::word(&form) else { return self.job(caller, id).await.map(drop) };
-        dispatch::require_writable("tasks/update", &caller.who, &caller.view)?;
-        caller.service.answer_own_question(&caller.who, Uuid::now_v7(), question, word).await.map(drop)
+        dispatch::require_writable(UPDATE, &caller.who, &caller.view)?;
+        // A runner's endpoint sends it again on fail-over.
+        let key = idempotency::key(&mut Map::new(), caller.key.as_deref())?;
+        let request = idempotency::request(&caller.who, UPDATE, key.as_deref());
+        caller.service.answer_own_question(&caller.who, request, question, word).await.map(drop)
     }
 
     async fn cancel_job(&self, caller: &Context, id: &str) -> Result<(), Refusal> {

@@ -99,13 +99,14 @@ pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, confi
         .with_max_request_body_bytes(limits::REQUEST)
         .with_cancellation_token(after(config.shutdown.clone(), FINISH * 2));
     let sessions = config.sessions.as_deref().map_or_else(Sessions::fleeting, Sessions::kept_in);
-    transport.session_store = Some(Arc::new(Sleeping { sessions, adopts: config.adopts_sessions }));
+    let (sessions, adopts) = (Arc::new(sessions), config.adopts_sessions);
+    transport.session_store = Some(Arc::new(Sleeping { sessions: Arc::clone(&sessions), adopts }));
     let door = Door::new(access, config);
     let behind = facade.clone();
     let mut awake = LocalSessionManager::default();
     awake.session_config.keep_alive = Some(IDLE);
     let awake = Arc::new(awake);
-    let openings = Openings::new(Arc::clone(&awake), facade.gate.quota.clone());
+    let openings = Openings::new(Arc::clone(&awake), sessions, adopts, facade.gate.quota.clone());
     let mcp = StreamableHttpService::new(
         move || {
             let (watched, answered) = (Watched::default(), Answered::default());
@@ -234,7 +235,8 @@ impl Facade {
         let Some(tool) = called.and_then(|call| self.offer.tools().get(&call.params.name)) else {
             return Ok(());
         };
-        if policy::allows(who.role, tool.right) { policy::require(who, tool.right) } else { Ok(()) }
+        let right = view::right(tool, who.role);
+        if policy::allows(who.role, right) { policy::require(who, right) } else { Ok(()) }
     }
 
     /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up. What the

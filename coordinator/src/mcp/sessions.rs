@@ -1,9 +1,12 @@
 //! What clients of the older revisions said at their start, by session.
 //!
-//! A session falls asleep after five idle minutes, and agents think longer than that: what is kept here wakes
+//! A session falls asleep after an idle while, and agents may think longer than that: what is kept here wakes
 //! it up. It is also written to a file, so that clients go on over a restart; many of them do not begin anew
 //! by themselves when they are told that their session is unknown. A session carries no rights (each request
 //! brings its own token), so the worst that a lost line costs is a new `initialize`: it is not flushed.
+//!
+//! It belongs to the agent that began it, also while it sleeps. One that another release has written down belongs to
+//! nobody until somebody wakes it.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -14,7 +17,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use skein_shared::id::Name;
 use tracing::warn;
+use uuid::Uuid;
+
+use crate::auth::Principal;
 
 /// Sessions remembered. What is kept of one is some hundred bytes.
 const KEPT: usize = 20_000;
@@ -25,9 +32,34 @@ pub struct Sessions {
     inner: Mutex<Inner>,
 }
 
+/// Whose a session is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub swarm: Name,
+    pub agent: Uuid,
+}
+
+impl Owner {
+    pub fn of(who: &Principal) -> Self {
+        Self { swarm: who.swarm.clone(), agent: who.agent }
+    }
+
+    /// Whether a caller is one that the session is for. `proven` is whether a token of its own says which agent it is:
+    /// with the shared key anybody is any agent of its swarm.
+    pub fn admits(&self, who: &Principal, proven: bool) -> bool {
+        self.swarm == who.swarm && (self.agent == who.agent || !proven)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    state: Value,
+    owner: Option<Owner>,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
-    states: HashMap<String, Value>,
+    states: HashMap<String, Known>,
     /// Oldest first, among them some that were deleted.
     order: VecDeque<String>,
     journal: Option<Journal>,
@@ -46,6 +78,8 @@ struct Line {
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     state: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<Owner>,
 }
 
 impl Sessions {
@@ -65,20 +99,38 @@ impl Sessions {
     }
 
     pub fn load(&self, id: &str) -> Option<Value> {
-        self.lock().states.get(id).cloned()
+        self.lock().states.get(id).map(|known| known.state.clone())
+    }
+
+    /// Whether it is kept here.
+    pub fn knows(&self, id: &str) -> bool {
+        self.lock().states.contains_key(id)
+    }
+
+    /// Whose a session is, if that is known.
+    pub fn owner(&self, id: &str) -> Option<Owner> {
+        self.lock().states.get(id)?.owner.clone()
     }
 
     pub fn store(&self, id: &str, state: Value) {
         let mut inner = self.lock();
-        inner.keep(id, state.clone());
-        // When it is known: the file may be written anew of what is.
-        inner.note(&Line { id: id.to_owned(), state: Some(state) });
+        let owner = inner.states.get(id).and_then(|known| known.owner.clone());
+        inner.keep(id, Known { state, owner });
+        inner.note_kept(id);
+    }
+
+    /// Gives a session that is kept here and is nobody's to somebody.
+    pub fn give(&self, id: &str, owner: Owner) {
+        let mut inner = self.lock();
+        let Some(known) = inner.states.get_mut(id).filter(|known| known.owner.is_none()) else { return };
+        known.owner = Some(owner);
+        inner.note_kept(id);
     }
 
     pub fn delete(&self, id: &str) {
         let mut inner = self.lock();
         if inner.states.remove(id).is_some() {
-            inner.note(&Line { id: id.to_owned(), state: None });
+            inner.note(&Line { id: id.to_owned(), state: None, owner: None });
         }
     }
 
@@ -88,8 +140,8 @@ impl Sessions {
 }
 
 impl Inner {
-    fn keep(&mut self, id: &str, state: Value) {
-        if self.states.insert(id.to_owned(), state).is_none() {
+    fn keep(&mut self, id: &str, known: Known) {
+        if self.states.insert(id.to_owned(), known).is_none() {
             self.order.push_back(id.to_owned());
         }
         while self.states.len() > KEPT
@@ -111,8 +163,8 @@ impl Inner {
         };
         for line in BufReader::new(file).split(b'\n') {
             match serde_json::from_slice(&line?) {
-                Ok(Line { id, state: Some(state) }) => self.keep(&id, state),
-                Ok(Line { id, state: None }) => {
+                Ok(Line { id, state: Some(state), owner }) => self.keep(&id, Known { state, owner }),
+                Ok(Line { id, state: None, .. }) => {
                     self.states.remove(&id);
                 }
                 Err(_) => {}
@@ -129,8 +181,7 @@ impl Inner {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut text = Vec::new();
-        for id in &self.order {
-            let line = Line { id: id.clone(), state: self.states.get(id).cloned() };
+        for line in self.order.iter().filter_map(|id| self.line(id)) {
             serde_json::to_writer(&mut text, &line)?;
             text.push(b'\n');
         }
@@ -139,6 +190,19 @@ impl Inner {
         std::fs::rename(&draft, path)?;
         self.journal = Some(Journal { path: path.to_owned(), file, lines: self.order.len() });
         Ok(())
+    }
+
+    /// The line of a session that is kept.
+    fn line(&self, id: &str) -> Option<Line> {
+        let Known { state, owner } = self.states.get(id)?.clone();
+        Some(Line { id: id.to_owned(), state: Some(state), owner })
+    }
+
+    /// Only what is kept is noted: the file may be written anew of that.
+    fn note_kept(&mut self, id: &str) {
+        if let Some(line) = self.line(id) {
+            self.note(&line);
+        }
     }
 
     fn note(&mut self, line: &Line) {
@@ -184,6 +248,32 @@ mod tests {
         drop(sessions);
         assert_eq!(Sessions::kept_in(&path).load("d"), Some(json!({})));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    fn owner(agent: u128) -> Owner {
+        Owner { swarm: Name::parse("default").unwrap(), agent: Uuid::from_u128(agent) }
+    }
+
+    #[test]
+    fn a_session_is_whose_it_was_over_a_restart_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sessions.jsonl");
+        std::fs::write(&path, b"{\"id\":\"before\",\"state\":{\"client\":0}}\n").unwrap();
+        let sessions = Sessions::kept_in(&path);
+        sessions.store("a", json!({ "client": 1 }));
+        sessions.give("a", owner(1));
+        sessions.give("a", owner(2));
+        sessions.give("unknown", owner(1));
+        let all = |sessions: &Sessions| ["a", "before", "unknown"].map(|id| sessions.owner(id));
+        assert_eq!(all(&sessions), [Some(owner(1)), None, None]);
+        // What its client says of itself once more makes it nobody else's.
+        sessions.store("a", json!({ "client": 2 }));
+        sessions.give("before", owner(3));
+        drop(sessions);
+        let sessions = Sessions::kept_in(&path);
+        assert_eq!(all(&sessions), [Some(owner(1)), Some(owner(3)), None]);
+        assert_eq!(sessions.load("a"), Some(json!({ "client": 2 })));
+        assert!(!sessions.knows("unknown"));
     }
 
     #[test]

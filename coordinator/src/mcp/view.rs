@@ -5,7 +5,24 @@ use serde_json::{Map, Value, json};
 use skein_shared::{Code, Refusal};
 
 use super::catalogue::{Catalogue, Effect, Hints, Tier, Tool, Toolset};
-use crate::auth::{Role, Scope, View, policy};
+use crate::auth::{Right, Role, Scope, View, policy};
+
+/// Tools that arrange work and do none. Agents use them by their right to work; an operator is not shown them, and may
+/// call them by its right to lead: so do people through Agent Swarm's routes.
+const ARRANGING: [&str; 12] = [
+    "send-task",
+    "cancel-task",
+    "post-message",
+    "create-channel",
+    "update-epic",
+    "delete-epic",
+    "create-schedule",
+    "update-schedule",
+    "delete-schedule",
+    "run-schedule-now",
+    "set-config",
+    "delete-config",
+];
 
 /// How much of a tool is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +31,14 @@ pub enum Detail {
     Brief,
     /// Everything, with output schemas and the hints for clients that search tools themselves.
     Full,
+}
+
+/// The right that a tool takes of a caller with this role.
+pub fn right(tool: &Tool, role: Role) -> Right {
+    match role {
+        Role::Operator if ARRANGING.contains(&tool.name) => Right::Lead,
+        _ => tool.right,
+    }
 }
 
 /// The positions in the catalogue of what a role sees in a view, in the catalogue's order.

@@ -8,10 +8,10 @@ use super::endpoint::Endpoint;
 use crate::cluster::identity;
 use crate::config::Config;
 
-/// The base URL of the MCP face, for agents and people.
-pub(super) fn public(config: &Config, http: SocketAddr) -> String {
+/// The base URL of the MCP face, for agents and people. What the endpoint has for one yet is not looked at.
+pub(super) fn public(config: &Config, endpoint: &Endpoint) -> String {
     let said = config.listen.public_url.as_deref();
-    said.map_or_else(|| format!("http://{http}"), |url| url.trim_end_matches('/').to_owned())
+    said.map_or_else(|| own(config, endpoint), |url| url.trim_end_matches('/').to_owned())
 }
 
 /// Where runners reach this node, as they are told when they are connected to another one; none when they may not be on
@@ -39,8 +39,13 @@ pub(super) fn authority(url: &str) -> Option<String> {
 pub(super) fn for_instances(config: &Config, endpoint: &Endpoint) -> String {
     match speaks_plainly(config) {
         true => endpoint.url.clone(),
-        false => format!("http://{}:{}", plain_host(config, endpoint), endpoint.http.port()),
+        false => own(config, endpoint),
     }
+}
+
+/// This node's own MCP face, whatever stands before it.
+fn own(config: &Config, endpoint: &Endpoint) -> String {
+    format!("http://{}:{}", plain_host(config, endpoint), endpoint.http.port())
 }
 
 /// The host of this node itself, whatever stands before it, as it stands in a URL. Never all addresses at once: whoever
@@ -113,9 +118,9 @@ mod tests {
     }
 
     fn endpoint(config: &Config, http: &str, grpc: &str) -> Endpoint {
-        let http = http.parse().unwrap();
-        let url = public(config, http);
-        Endpoint { http, grpc: grpc.parse().unwrap(), ingress: None, node: None, url }
+        let (http, grpc) = (http.parse().unwrap(), grpc.parse().unwrap());
+        let endpoint = Endpoint { http, grpc, ingress: None, node: None, url: String::new() };
+        Endpoint { url: public(config, &endpoint), ..endpoint }
     }
 
     fn node(address: &str) -> Config {
@@ -153,6 +158,26 @@ mod tests {
         assert_eq!(told(&node("10.0.0.1:7703"), "0.0.0.0:7700", "10.1.0.1:7701"), "http://10.1.0.1:7700");
         assert_eq!(told(&node("10.0.0.1:7703"), "10.2.0.1:7700", "0.0.0.0:7701"), "http://10.2.0.1:7700");
         assert_eq!(told(&Config::default(), "[::1]:7700", "[::1]:7701"), "http://[::1]:7700");
+    }
+
+    #[test]
+    fn people_are_told_an_address_that_can_be_called() {
+        let told = |config: &Config, http: &str| endpoint(config, http, "127.0.0.1:7701").url;
+        for everywhere in ["0.0.0.0:7700", "[::]:7700"] {
+            assert_eq!(told(&Config::default(), everywhere), "http://127.0.0.1:7700");
+            let all = endpoint(&node("node-1:7703"), everywhere, "0.0.0.0:7701");
+            assert_eq!(
+                (all.url.as_str(), all.console().as_str()),
+                ("http://node-1:7700", "http://node-1:7700")
+            );
+            let public =
+                config(|config| config.listen.public_url = Some("https://example.com/skein".to_owned()));
+            let behind = endpoint(&public, everywhere, "127.0.0.1:7701");
+            assert_eq!(behind.url, "https://example.com/skein");
+            assert_eq!(behind.console(), "http://127.0.0.1:7700");
+        }
+        assert_eq!(told(&node("node-1:7703"), "10.2.0.1:7700"), "http://10.2.0.1:7700");
+        assert_eq!(told(&Config::default(), "[::1]:7700"), "http://[::1]:7700");
     }
 
     #[test]

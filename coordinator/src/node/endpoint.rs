@@ -1,7 +1,7 @@
 //! Where a node listens, written down for the command line once it is ready.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use skein_shared::{Code, Refusal};
@@ -43,10 +43,19 @@ impl Endpoint {
     }
 
     /// Where people reach the console. Its pages lie at the root of a host, so behind a path they are not to be had,
-    /// and this is the node's own address.
+    /// and this is the node's own address, as a browser of its machine calls it.
     pub fn console(&self) -> String {
         let has_path = Url::parse(&self.url).is_ok_and(|url| url.path() != "/");
-        if has_path { format!("http://{}", self.http) } else { self.url.clone() }
+        if has_path { format!("http://{}", Self::near(self.http)) } else { self.url.clone() }
+    }
+
+    /// Where a program of this machine finds whoever listens there. All addresses are no address to call, and on a
+    /// machine without IPv6 those of IPv6 lead nowhere.
+    pub fn near(listener: SocketAddr) -> SocketAddr {
+        match listener.ip().is_unspecified() {
+            true => (Ipv4Addr::LOCALHOST, listener.port()).into(),
+            false => listener,
+        }
     }
 
     pub(super) fn write(&self, layout: &Layout) -> io::Result<()> {
@@ -104,6 +113,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = unread(&Layout::new(folder.path()), &io::ErrorKind::NotFound.into());
         assert!(refused.message.contains("one that is starting or ending"), "{}", refused.message);
+    }
+
+    #[test]
+    fn who_listens_everywhere_is_called_on_its_own_machine() {
+        for (listens, called) in [
+            ("[::]:7701", "127.0.0.1:7701"),
+            ("0.0.0.0:7701", "127.0.0.1:7701"),
+            ("[fd00::1]:7701", "[fd00::1]:7701"),
+            ("10.0.0.1:7701", "10.0.0.1:7701"),
+        ] {
+            assert_eq!(Endpoint::near(listens.parse().unwrap()).to_string(), called);
+        }
     }
 
     #[test]

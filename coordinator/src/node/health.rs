@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::holdings;
 use crate::alarms::Kind;
+use crate::cluster::Cluster;
 use crate::console::{Trends, trends};
 use crate::entity::Entities;
 
@@ -126,6 +127,23 @@ impl Answers {
     }
 }
 
+/// What a node says that can do nothing before an export or an import has ended.
+const ALONE: &str = "waiting: skein export or skein import has the store for itself\n";
+
+/// The cluster of a node that starts, as soon as it takes part in one.
+pub(super) type Joined = Arc<OnceLock<Arc<Cluster>>>;
+
+/// What a node answers before it takes requests: that it lives, and why it is not ready.
+pub(super) fn lobby(joined: Joined) -> Router {
+    // What is counted before there is one is counted for nobody.
+    recorder();
+    let waiting = move || async move {
+        let is_alone = joined.get().is_some_and(|cluster| cluster.sole_owner().is_some());
+        (StatusCode::SERVICE_UNAVAILABLE, if is_alone { ALONE } else { "starting\n" })
+    };
+    Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(waiting))
+}
+
 /// `/healthz` says that the process lives, `/readyz` that requests should come to it, `/metrics` how it fares. Whoever
 /// leaves or drains answers what comes all the same: `/readyz` is what keeps more from coming.
 pub(super) fn router(entities: Entities, leaving: CancellationToken) -> Router {
@@ -140,10 +158,7 @@ pub(super) fn router(entities: Entities, leaving: CancellationToken) -> Router {
             return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
         }
         if asked.cluster().is_some_and(|cluster| cluster.sole_owner().is_some()) {
-            return (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "waiting: skein export or skein import has the store for itself\n",
-            );
+            return (StatusCode::SERVICE_UNAVAILABLE, ALONE);
         }
         (StatusCode::OK, "ready\n")
     };

@@ -2,9 +2,10 @@
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
 //! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `faces` is what a
-//! node answers over HTTP; `serving` takes connections in, `patience` ends those that are quiet for too long, `arrival`
-//! bodies that take too long, `leftovers` reads requests to their end, `keepalive` notices clients that are gone;
-//! `addresses` tells others where they reach it, `endpoint` the command line where the listeners are.
+//! node answers over HTTP; `listening` opens its doors and `serving` takes connections in, `patience` ends those that
+//! are quiet for too long, `arrival` bodies that take too long, `leftovers` reads requests to their end, `keepalive`
+//! notices clients that are gone; `addresses` tells others where they reach it, `endpoint` the command line where the
+//! listeners are.
 
 mod addresses;
 mod alone;
@@ -17,6 +18,7 @@ mod holdings;
 mod keepalive;
 mod keys;
 mod leftovers;
+mod listening;
 mod patience;
 mod retention;
 mod runner;

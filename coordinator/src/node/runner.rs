@@ -46,7 +46,7 @@ pub(super) fn start(
     let launcher =
         skein_runner::config::own_launcher().map_err(|error| StartError::Failed(error.to_string()))?;
     let settings = skein_runner::RunnerConfig {
-        coordinators: vec![format!("http://{}", endpoint.grpc)],
+        coordinators: vec![format!("http://{}", Endpoint::near(endpoint.grpc))],
         token,
         name: runner.name.clone(),
         group: runner.group.clone(),

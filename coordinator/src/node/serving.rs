@@ -1,18 +1,20 @@
 //! Serves HTTP on a listener. Strangers may connect to it, so what they can take is bounded before anybody knows who
 //! they are: how many connections there are, how long the head of a request may be, and by `patience` how long it may
 //! take. How long a body may take is bounded for those who are known too, by `arrival`.
+//!
+//! A node that starts answers whoever looks after it, and drops all others: they go on to another node then, as from an
+//! address where nobody listens, while an answer, whatever it said, would be taken for the one to what they asked.
 
-use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::serve::Listener;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -31,6 +33,9 @@ use super::{arrival, health, keepalive};
 
 /// Most of a request's head, bytes. The connection of one that does not end keeps so much.
 const HEAD: u32 = 64 * 1024;
+/// Most of what its peer may have sent of bodies that nobody reads yet, bytes, over HTTP/2, where a connection has room
+/// for it. Of HTTP/1 it keeps no more than of a head.
+const UNREAD: u32 = HEAD;
 /// How often it is said that there is no room.
 const SAY: Duration = Duration::from_secs(60);
 
@@ -38,23 +43,53 @@ const SAY: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct Face {
     name: &'static str,
-    router: Router,
+    /// What is answered as long as there is no router.
+    lobby: Router,
+    router: Arc<OnceLock<Router>>,
     answers: health::Answers,
 }
 
+/// Nobody takes this request, so its connection ends without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the node is starting and takes no requests yet")]
+struct Closed;
+
 impl Face {
     pub(super) fn new(name: &'static str, router: Router) -> Self {
-        // Makes its handlers routes once, and not for each request.
-        Self { name, router: router.with_state(()), answers: health::Answers::of(name) }
+        let face = Self::starting(name, Router::new());
+        face.opens(router);
+        face
     }
 
-    async fn answer(self, request: Request<Incoming>, turn: Turn) -> Response<Answer> {
+    /// One that answers what `lobby` knows and nothing else, until it opens.
+    pub(super) fn starting(name: &'static str, lobby: Router) -> Self {
+        let lobby = lobby.with_state(());
+        Self { name, lobby, router: Arc::default(), answers: health::Answers::of(name) }
+    }
+
+    /// From now on it answers everything. It opens once.
+    pub(super) fn opens(&self, router: Router) {
+        // Makes its handlers routes once, and not for each request.
+        let _ = self.router.set(router.with_state(()));
+    }
+
+    async fn answer(self, request: Request<Incoming>, turn: Turn) -> Result<Response<Answer>, Closed> {
         // Whoever has hung up by now, as on a node that stood still, may have asked another one. The connection finds
         // that out before it comes back to this, and drops it.
         tokio::task::yield_now().await;
-        let response = arrival::answer(self.router, request).await;
+        let router = self.router.get().cloned();
+        let response = match router {
+            Some(router) => arrival::answer(router, request).await,
+            None => {
+                let response = arrival::answer(self.lobby, request).await;
+                if response.status() == StatusCode::NOT_FOUND {
+                    return Err(Closed);
+                }
+                response
+            }
+        };
         self.answers.count(response.status());
-        response.map(|body| Answer { body, _turn: turn })
+        Ok(response.map(|body| Answer { body, _turn: turn }))
     }
 }
 
@@ -112,11 +147,13 @@ where
     let begun = course.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (face, turn) = (face.clone(), begun.begin(request.version()));
-        async move { Ok::<_, Infallible>(face.answer(request, turn).await) }
+        face.answer(request, turn)
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().max_buf_size(HEAD as usize);
-    builder.http2().max_header_list_size(HEAD);
+    let mut http2 = builder.http2();
+    http2.max_header_list_size(HEAD);
+    http2.initial_stream_window_size(UNREAD).initial_connection_window_size(UNREAD);
     let stream = TokioIo::new(Patient::new(stream, course.clone()));
     let mut connection = pin!(builder.serve_connection(stream, service));
     // How it ends is its peer's affair.

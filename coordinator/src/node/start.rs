@@ -21,7 +21,7 @@ use super::faces::{self, Parts};
 use super::serving::{self, Face};
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
-use super::{addresses, health, keys, retention, runner};
+use super::{addresses, health, keys, listening, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::issuer::Issuers;
@@ -128,10 +128,11 @@ impl Node {
 /// # Errors
 /// When the data directory is in use, an address is taken, or the store cannot be opened.
 pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, StartError> {
-    let (leases, drain) = (Tasks::default(), config.limits.drain);
-    match begin(&data, config, roles, leases.clone()).await {
+    let (tasks, leases, drain) = (Tasks::default(), Tasks::default(), config.limits.drain);
+    match begin(&data, config, roles, tasks.clone(), leases.clone()).await {
         Ok(node) => Ok(node(data)),
         Err(problem) => {
+            tasks.stop().cancel();
             // Nobody shall have to wait for the end of what it has taken. What took that from it is why it cannot
             // start.
             leases.stop().cancel();
@@ -145,16 +146,23 @@ async fn begin(
     data: &DataDir,
     config: Config,
     roles: Roles,
+    tasks: Tasks,
     leases: Tasks,
 ) -> Result<impl FnOnce(DataDir) -> Node + use<>, StartError> {
     let clock = Clock::start();
     let catalogue = roles.coordinator.then(|| tools(&config)).transpose()?;
+    let joined = health::Joined::default();
+    let (face, http) = open_lobby(&tasks, &config, &joined).await?;
     // Before there are keys: any that it made for want of the cluster's would be its own for good.
     let entrance = truth::entrance(&config, &clock).await?;
     let (keys, vault) = keys_and_vault(data.layout().root(), &config)?;
     write_operator_token(data.layout(), &keys, &clock)?;
     let Truth { store, alarms, shared } =
         truth::open(data, &config, roles, &keys, &clock, &leases, entrance).await?;
+    if let Some(sharing) = &shared {
+        let _ = joined.set(Arc::clone(&sharing.cluster));
+        sharing.settled(config.cluster.lease, &leases).await?;
+    }
     let projection = Projection::open(&data.layout().projection(), Arc::clone(&store))?;
     let cluster = shared.as_ref().map(|sharing| Arc::clone(&sharing.cluster));
     let entities = match &cluster {
@@ -168,14 +176,14 @@ async fn begin(
         sharing.serve(&leases, &entities, &keys, &clock);
     }
     let listeners = Listeners::bind(&config, roles).await?;
-    let endpoint = Endpoint { node: door, ..listeners.endpoint(&config)? };
+    let endpoint = Endpoint { node: door, ..listeners.endpoint(&config, http)? };
     if let Some(cluster) = cluster.as_ref().filter(|_| roles.coordinator)
         && let Some(url) = addresses::for_runners(&config, endpoint.grpc)
     {
         cluster.is_open_to_runners(url);
     }
 
-    let (runner, tasks, pumps) = (Tasks::default(), Tasks::default(), Tasks::default());
+    let (runner, pumps) = (Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     entities.reaches(Arc::new(sessions.clone()));
     let slack = Workspaces::new(&config.slack).map_err(|error| StartError::Refused(error.refusal()))?;
@@ -200,8 +208,7 @@ async fn begin(
         layout: data.layout(),
         endpoint: &endpoint,
     };
-    let http = faces::http_face(parts, catalogue, health, tasks.stop(), &pumps);
-    serve(&tasks, "http", listeners.http, http, HTTP);
+    face.opens(faces::http_face(parts, catalogue, health, tasks.stop(), &pumps));
     let instances = addresses::for_instances(&config, &endpoint);
     if let Some(problem) = addresses::problem(&config, &endpoint).filter(|_| roles.coordinator) {
         warn!("{problem}");
@@ -295,8 +302,23 @@ pub(super) fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) 
         .map_err(|error| StartError::Write(path, error))
 }
 
+/// Listens for HTTP before anything that may take its time: whoever looks after this node is to hear that it lives, and
+/// what it waits for. Gives where that is, too.
+async fn open_lobby(
+    tasks: &Tasks,
+    config: &Config,
+    joined: &health::Joined,
+) -> Result<(Face, SocketAddr), StartError> {
+    let wanted = config.listen.http;
+    let listener = bind(wanted).await?;
+    let address = listener.local_addr().map_err(|error| StartError::Listen(wanted, error))?;
+    let face = Face::starting("http", health::lobby(Arc::clone(joined)));
+    serve(tasks, "http", listener, face.clone(), HTTP);
+    Ok((face, address))
+}
+
+/// What listens once requests are taken.
 struct Listeners {
-    http: TcpListener,
     grpc: TcpListener,
     ingress: Option<TcpListener>,
 }
@@ -305,28 +327,28 @@ impl Listeners {
     async fn bind(config: &Config, roles: Roles) -> Result<Self, StartError> {
         let listen = &config.listen;
         let ingress = if roles.ingress { Some(bind(listen.ingress).await?) } else { None };
-        Ok(Self { http: bind(listen.http).await?, grpc: bind(listen.grpc).await?, ingress })
+        Ok(Self { grpc: bind(listen.grpc).await?, ingress })
     }
 
     /// The real addresses: port 0 lets the system choose.
-    fn endpoint(&self, config: &Config) -> Result<Endpoint, StartError> {
+    fn endpoint(&self, config: &Config, http: SocketAddr) -> Result<Endpoint, StartError> {
         let address = |listener: &TcpListener, wanted| {
             listener.local_addr().map_err(|error| StartError::Listen(wanted, error))
         };
-        let http = address(&self.http, config.listen.http)?;
         let ingress = self.ingress.as_ref().map(|listener| address(listener, config.listen.ingress));
-        Ok(Endpoint {
+        let endpoint = Endpoint {
             http,
             grpc: address(&self.grpc, config.listen.grpc)?,
             ingress: ingress.transpose()?,
             node: None,
-            url: addresses::public(config, http),
-        })
+            url: String::new(),
+        };
+        Ok(Endpoint { url: addresses::public(config, &endpoint), ..endpoint })
     }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
+    listening::on(address).await.map_err(|error| StartError::Listen(address, error))
 }
 
 fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, slack: &Workspaces, config: &Config) {
@@ -347,7 +369,7 @@ fn start_ingress(tasks: &Tasks, listener: TcpListener, service: Service, slack: 
     let sources = config.ingress.source.clone();
     tasks.spawn("accounts", quiet(ingress::subscribe(sources, service, tasks.stop().clone())));
     tasks.spawn("socket mode", quiet(ingress::listen(Arc::clone(&gate), tasks.stop().clone())));
-    serve(tasks, "ingress", listener, ingress::router(gate), INGRESS);
+    serve(tasks, "ingress", listener, Face::new("ingress", ingress::router(gate)), INGRESS);
 }
 
 /// A task that cannot fail.
@@ -366,8 +388,7 @@ fn tools(config: &Config) -> Result<mcp::Catalogue, StartError> {
 }
 
 /// Serves until the node stops, so many connections at a time.
-fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum::Router, most: usize) {
-    let face = Face::new(name, router);
+fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, face: Face, most: usize) {
     tasks.spawn(name, serving::serve(listener, face, most, tasks.stop().clone()));
 }
 

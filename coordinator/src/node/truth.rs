@@ -62,7 +62,7 @@ pub(super) async fn entrance(config: &Config, clock: &Clock) -> Result<Option<En
 }
 
 /// `leases` gets the tasks that stay with the store: in a cluster the one that keeps the shards, and nothing may use
-/// the store after it has ended.
+/// the store after it has ended. Nor before all shards have their owners ([`Sharing::settled`]).
 ///
 /// # Errors
 /// When the store cannot be opened.
@@ -104,15 +104,6 @@ pub(super) async fn open(
     // Before it takes shards for which the others could not ask it.
     cluster.introduce().await?.map_err(StartError::Distrusted)?;
     leases.spawn("store", Arc::clone(&cluster).keep(leases.stop().clone()));
-    // Whoever died without giving its shards up has them for as long as its lease.
-    let is_settled = tokio::select! {
-        is_settled = cluster.settled(config.cluster.lease * 3) => is_settled,
-        () = leases.stop().cancelled() => false,
-    };
-    if !is_settled {
-        return Err(StartError::Store(unsettled(&cluster)));
-    }
-    info!(shards = cluster.shards_held(), others = cluster.others().len(), "takes part in the cluster");
     let alarms = cluster.alarms().clone();
     Ok(Truth { store, alarms, shared: Some(Sharing { cluster, listener }) })
 }
@@ -162,6 +153,24 @@ fn options(
 }
 
 impl Sharing {
+    /// Waits until every shard has an owner. Whoever died without giving its shards up has them for as long as its
+    /// lease.
+    ///
+    /// # Errors
+    /// When that takes longer than three leases, or this node loses the store meanwhile.
+    pub(super) async fn settled(&self, lease: Duration, leases: &Tasks) -> Result<(), StartError> {
+        let cluster = &self.cluster;
+        let is_settled = tokio::select! {
+            is_settled = cluster.settled(lease * 3) => is_settled,
+            () = leases.stop().cancelled() => false,
+        };
+        if !is_settled {
+            return Err(StartError::Store(unsettled(cluster)));
+        }
+        info!(shards = cluster.shards_held(), others = cluster.others().len(), "takes part in the cluster");
+        Ok(())
+    }
+
     /// Where the others are listened for.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()

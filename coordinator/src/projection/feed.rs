@@ -90,13 +90,10 @@ impl Feed {
     /// read anew, of which only what differs is written.
     fn resume(&mut self) -> Result<bool, Broken> {
         let Some(Left { versions, numbers, tip }) = self.left()? else { return Ok(false) };
-        let stored = self.source.versions()?;
         tracing::debug!(entity = %tip.key, version = tip.version.0, "the read side goes on");
-        let changed = stored.into_iter().filter(|(key, version)| versions.get(key) != Some(version));
-        let reloads: Vec<_> = changed.map(|(key, _)| Message::Reload(key)).collect();
         self.known = Known { versions, numbers };
         // Before readers are told, who would take what is there for the newest.
-        self.take(&reloads)?;
+        self.take(&[Message::Adopt])?;
         self.whole();
         Ok(true)
     }
@@ -231,6 +228,7 @@ impl Feed {
         let mut group = Group {
             transaction: &transaction,
             source: &self.source,
+            stored: None,
             known: &mut self.known,
             changes: Changes::default(),
             mentions: Vec::new(),
@@ -284,6 +282,9 @@ impl Feed {
 struct Group<'a> {
     transaction: &'a Transaction<'a>,
     source: &'a Source,
+    /// How all entities stand that are ours, once somebody has asked: for one alone it is asked for all of them. The
+    /// store has whatever a group reports before that is taken.
+    stored: Option<HashMap<EntityKey, Version>>,
     known: &'a mut Known,
     changes: Changes<'a>,
     mentions: Vec<Mention>,
@@ -336,13 +337,25 @@ impl<'a> Group<'a> {
     /// Makes an entity's rows what its documents are, and makes up for the mentions of the batches that were not
     /// reported. The store is never behind the mailbox.
     fn reload(&mut self, key: &EntityKey) -> Result<(), Broken> {
-        let version = self.source.versions()?.get(key).copied().unwrap_or_default();
+        let stored = self.stored()?;
+        let version = stored.get(key).copied().unwrap_or_default();
+        self.stored = Some(stored);
         self.reload_to(key, version)
     }
 
     /// Reads whatever is ours and stands at another version.
     fn adopt(&mut self) -> Result<(), Broken> {
-        self.source.versions()?.into_iter().try_for_each(|(key, version)| self.reload_to(&key, version))
+        let stored = self.stored()?;
+        stored.iter().try_for_each(|(key, version)| self.reload_to(key, *version))?;
+        self.stored = Some(stored);
+        Ok(())
+    }
+
+    fn stored(&mut self) -> Result<HashMap<EntityKey, Version>, Broken> {
+        Ok(match self.stored.take() {
+            Some(stored) => stored,
+            None => self.source.versions()?,
+        })
     }
 
     /// Also entities without a known version: a build notes those at its beginning, and each of its pages has what is
@@ -351,7 +364,8 @@ impl<'a> Group<'a> {
         let gone: Vec<EntityKey> = self.known.numbers.entities().filter(|key| of(key)).cloned().collect();
         for key in gone {
             self.changes.forget(&key);
-            self.replace(&key, "", None, &[])?;
+            let entity = self.known.numbers.entity(self.transaction, &key)?;
+            tables::remove_all(self.transaction, entity)?;
             self.known.versions.remove(&key);
             self.touched.insert(key);
         }

@@ -199,6 +199,20 @@ pub(super) fn rows(
     rows.collect()
 }
 
+/// Removes all rows of an entity, some at a time: there may be a million.
+pub(super) fn remove_all(connection: &Connection, entity: i64) -> rusqlite::Result<()> {
+    let mut some = connection.prepare_cached("SELECT row FROM document WHERE entity = ?1 LIMIT ?2")?;
+    loop {
+        let rows = some.query_map(params![entity, count(OLD)], |row| row.get(0))?;
+        let rows = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
+        let has_more = rows.len() == OLD;
+        rows.into_iter().try_for_each(|row| remove(connection, row))?;
+        if !has_more {
+            return Ok(());
+        }
+    }
+}
+
 /// Removes some of the old documents that are not live. Says whether there may be more of them.
 pub(super) fn trim(connection: &Connection, archived_before: Timestamp) -> rusqlite::Result<bool> {
     let mut statement =

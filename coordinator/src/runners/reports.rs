@@ -17,8 +17,12 @@ use tracing::warn;
 
 use crate::entity::{Entities, Request};
 
-/// Reports under way at a time. Past them the runner is not read any further.
-const MOST: usize = 1024;
+/// Reports that are taken in at a time, of all agents and of one: what its owner cannot take in just now keeps no other
+/// agent's out. Past them a report counts as never said: heartbeats come over the same stream, so it is read on all the
+/// same, and the runner says the report again. One whose reports are acknowledged says no more than some 300 at a time,
+/// and these may be of one agent.
+const MOST: usize = 4096;
+const OF_ONE: usize = 512;
 
 /// The agent that a report is about.
 type Lane = (String, String);
@@ -46,17 +50,14 @@ impl Reports {
         }
     }
 
-    /// Whether more may be taken in.
-    pub(super) fn have_room(&self) -> bool {
-        self.taken.len() < MOST
-    }
-
-    /// Takes in a report, unless it is under way already.
+    /// Takes in a report, unless it is under way already or there is no room.
     pub(super) fn take_in(&mut self, report: Report) {
-        if !self.taken.insert(report.sequence) {
+        let lane = (report.swarm.clone(), report.agent.clone());
+        let before = self.waiting.get(&lane).map_or(0, VecDeque::len);
+        let has_room = self.taken.len() < MOST && before < OF_ONE;
+        if !has_room || !self.taken.insert(report.sequence) {
             return;
         }
-        let lane = (report.swarm.clone(), report.agent.clone());
         match self.waiting.get_mut(&lane) {
             Some(waiting) => waiting.push_back(report),
             None => {
@@ -180,10 +181,38 @@ mod tests {
             reports.take_in(report(1, "one"));
             reports.take_in(report(2, "one"));
         }
-        assert!(reports.have_room());
+        assert_eq!(reports.taken.len(), 2);
         gate.open();
         assert_eq!([reports.acknowledged().await, reports.acknowledged().await], [1, 2]);
         assert!(reports.under_way.is_empty() && reports.taken.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_takes_nothing_in_keeps_the_reports_of_no_other_waiting() {
+        let (node, gate) = (node(), Gate::default());
+        node.store.contents().faults().push(Fault::Slow(gate.clone()));
+        let mut reports = Reports::new(node.entities.clone(), "r1");
+        let all = 2 * MOST as u64;
+        for sequence in 1..=all {
+            reports.take_in(report(sequence, "one"));
+        }
+        assert_eq!(reports.taken.len(), OF_ONE + 1);
+        let commits = async {
+            while node.store.contents().faults().left() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            sequence = reports.acknowledged() => panic!("{sequence} was taken in"),
+            () = commits => {}
+        }
+        reports.take_in(report(all + 1, "two"));
+        assert_eq!(reports.acknowledged().await, all + 1);
+        gate.open();
+        // The runner says the rest again once these are acknowledged.
+        assert_eq!([reports.acknowledged().await, reports.acknowledged().await], [1, 2]);
+        reports.take_in(report(all, "one"));
+        assert!(reports.taken.contains(&all), "it is never taken in");
     }
 
     #[tokio::test(start_paused = true)]

@@ -168,7 +168,7 @@ impl Session {
                     self.send(Answer::Acknowledge(Acknowledge { sequence })).await?;
                     continue;
                 }
-                message = messages.message(), if reports.have_room() => message,
+                message = messages.message() => message,
             };
             let Ok(Some(message)) = message else { return Ok(()) };
             if !self.sessions.is_current(runner, id) {

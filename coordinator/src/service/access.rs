@@ -194,7 +194,7 @@ impl Access {
     pub async fn revoke(&self, who: &Principal, of: Of, lasts: Duration) -> Result<Value, Refusal> {
         policy::require(who, Right::Administer)?;
         let (by, until) = (who.agent_name.to_string(), self.now() + lasts);
-        self.end(&who.swarm, Command::Revoke { of, by, until, began: Timestamp::ZERO }).await
+        self.end(&who.swarm, Command::Revoke { of, by, until, began: Timestamp::ZERO, holder: None }).await
     }
 
     async fn end(&self, swarm: &Name, command: Command) -> Result<Value, Refusal> {
@@ -221,7 +221,8 @@ impl Access {
             None => credential.ends(),
         };
         let (of, by) = (Of::Token(family.unwrap_or(*id)), who.agent_name.to_string());
-        let command = Command::Revoke { of, by, until: last + LEEWAY, began: *since };
+        let (until, holder) = (last + LEEWAY, Some(who.agent));
+        let command = Command::Revoke { of, by, until, began: *since, holder };
         self.end(&who.swarm, command).await.map(Some)
     }
 

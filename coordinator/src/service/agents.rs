@@ -1,5 +1,6 @@
 //! What operators see of the agents of a swarm, and how they steer them.
 
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -227,7 +228,10 @@ impl Service {
     pub async fn replay(&self, who: &Principal, request: Uuid, letter: Uuid) -> Result<Value, Refusal> {
         let body = self.dead_letter(who, letter).await?;
         if let Some(instance) = body["replayedAs"].as_str() {
-            let problem = format!("dead letter {letter} was replayed already, as {instance}");
+            let problem = format!(
+                "dead letter {letter} was replayed already, as {instance}; `skein agent logs {instance}` shows what \
+                 came of it"
+            );
             return Err(Refusal::new(Code::WrongState, problem));
         }
         let (Some(agent), Some(contents)) = (body["agent"].as_str(), contents(&body)) else {
@@ -301,9 +305,10 @@ fn glance(agent: &Name, all: &Overview) -> Value {
         () if waiting > 0 => "waiting",
         () => "idle",
     };
+    let scale = all.definition.as_ref().map(|usual| all.standing.scale.map_or(usual.scale, NonZeroU32::get));
     json!({
         "agent": agent, "state": state, "group": all.group, "queued": queued.count(), "running": running,
-        "waiting": waiting, "scale": all.definition.as_ref().map(|definition| definition.scale),
+        "waiting": waiting, "scale": scale, "scaleOverride": all.standing.scale,
         "deadLetters": all.letters, "enabled": all.enabled, "paused": all.standing.is_paused(),
     })
 }
@@ -380,11 +385,12 @@ mod tests {
                 service.run_agent(&who, id, &agent, None).await.err(),
                 service.steer(&who, id, &agent, Steer::Disable).await.err(),
                 service.steer(&who, id, &agent, Steer::Remove).await.err(),
+                service.scale_agent(&who, id, &agent, None).await.err(),
                 service.kill(&who, id, &agent, instance, String::new()).await.err(),
                 service.replay(&who, id, id).await.err(),
             ];
             let codes = refused.map(|refusal| refusal.map(|refusal| refusal.code));
-            assert_eq!(codes, [Some(code); 5], "{role:?}");
+            assert_eq!(codes, [Some(code); 6], "{role:?}");
         }
     }
 }

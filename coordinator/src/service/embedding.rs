@@ -54,6 +54,14 @@ impl From<Error> for Trouble {
     }
 }
 
+/// What a round over the memories came to.
+struct Round {
+    /// Whether there may be more to do.
+    more: bool,
+    /// Why one of them could not be asked.
+    trouble: Option<Trouble>,
+}
+
 /// A learning without a vector, and what is asked for it.
 struct Asked {
     embedding: Embedding,
@@ -81,21 +89,34 @@ impl Embedder {
         let mut shards = self.entities.shared().shards.subscribe();
         let mut memories = self.memories().await;
         loop {
-            let worked = match &memories {
+            let round = match &memories {
                 Ok(memories) => self.work(memories).await,
                 Err(trouble) => Err(Trouble { problem: trouble.problem.clone(), pause: trouble.pause }),
             };
-            if worked.is_ok() && std::mem::take(&mut self.failures) > 0 {
-                self.alarms().clear(Alarm::Embeddings, &self.endpoint.model().name);
-            }
-            match worked {
-                Ok(true) => tokio::time::sleep(PACE).await,
-                Ok(false) => {
+            match round {
+                Ok(Round { more: true, trouble }) => {
+                    match trouble {
+                        Some(trouble) => self.raise(&trouble),
+                        None => self.clear(),
+                    }
+                    tokio::time::sleep(PACE).await;
+                }
+                Ok(Round { more: false, trouble: None }) => {
+                    self.clear();
                     memories = tokio::select! {
                         () = learnt.changed() => Ok(self.memories_at_hand()),
                         _ = shards.changed() => self.memories().await,
                         () = tokio::time::sleep(LOOK) => self.memories().await,
                     };
+                }
+                Ok(Round { more: false, trouble: Some(trouble) }) => {
+                    let pause = self.pause(&trouble);
+                    // What others learn meanwhile does not wait for it.
+                    tokio::select! {
+                        () = learnt.changed() => {}
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                    memories = self.memories().await;
                 }
                 Err(trouble) => {
                     tokio::time::sleep(self.pause(&trouble)).await;
@@ -121,37 +142,67 @@ impl Embedder {
 
     /// How long to wait after a failure, which is an alarm.
     fn pause(&mut self, trouble: &Trouble) -> Duration {
-        let problem = format!("learnings wait for their vectors, since {}", trouble.problem);
-        self.alarms().raise(Alarm::Embeddings, &self.endpoint.model().name, &problem);
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
+        self.raise(trouble);
         pause.max(trouble.pause.unwrap_or_default().min(LONGEST_WISH))
     }
 
-    /// One request for one of the memories; says whether there may be more to do.
-    async fn work(&mut self, memories: &[EntityKey]) -> Result<bool, Trouble> {
+    fn raise(&mut self, trouble: &Trouble) {
+        let problem = format!("learnings wait for their vectors, since {}", trouble.problem);
+        self.alarms().raise(Alarm::Embeddings, &self.endpoint.model().name, &problem);
+        self.failures = self.failures.max(1);
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.failures) > 0 {
+            self.alarms().clear(Alarm::Embeddings, &self.endpoint.model().name);
+        }
+    }
+
+    /// One request for each of the memories: no swarm waits until another has all its vectors, nor for one whose memory
+    /// cannot be asked.
+    async fn work(&mut self, memories: &[EntityKey]) -> Result<Round, Trouble> {
+        let mut round = Round { more: false, trouble: None };
         for memory in memories {
-            let (asked, mut embeddings) = self.lacking(memory).await?;
-            if !asked.is_empty() {
-                embeddings.extend(self.embed(asked).await?);
-            } else if embeddings.is_empty() {
+            let (asked, mut embeddings) = match self.lacking(memory).await {
+                Ok(lacking) => lacking,
+                Err(refusal) => {
+                    round.trouble = Some(refusal.into());
+                    continue;
+                }
+            };
+            if asked.is_empty() && embeddings.is_empty() {
                 continue;
             }
-            if !embeddings.is_empty() {
-                let command = Command::Embed { model: self.endpoint.model().clone(), embeddings };
-                let request = Request { keep_reply: false, ..Request::once(Uuid::now_v7()) };
-                self.entities.ask::<Memory>(memory, request, command).await?;
+            if !asked.is_empty() {
+                if round.more {
+                    tokio::time::sleep(PACE).await;
+                }
+                embeddings.extend(self.embed(asked).await?);
             }
-            return Ok(true);
+            match self.keep(memory, embeddings).await {
+                Ok(()) => round.more = true,
+                Err(refusal) => round.trouble = Some(refusal.into()),
+            }
         }
-        Ok(false)
+        Ok(round)
+    }
+
+    async fn keep(&self, memory: &EntityKey, embeddings: Vec<Embedding>) -> Result<(), Refusal> {
+        if embeddings.is_empty() {
+            return Ok(());
+        }
+        let command = Command::Embed { model: self.endpoint.model().clone(), embeddings };
+        let request = Request { keep_reply: false, ..Request::once(Uuid::now_v7()) };
+        self.entities.ask::<Memory>(memory, request, command).await.map(drop)
     }
 
     /// The next learnings that have no vector, and those of them that cannot be asked about.
-    async fn lacking(&self, memory: &EntityKey) -> Result<(Vec<Asked>, Vec<Embedding>), Trouble> {
+    async fn lacking(&self, memory: &EntityKey) -> Result<(Vec<Asked>, Vec<Embedding>), Refusal> {
         let command = Command::Lacking { model: self.endpoint.model().id(), limit: TOGETHER };
         let reply = self.entities.ask::<Memory>(memory, Request::read(), command).await?;
-        let Reply::Learnings(ids) = reply else { return Err(unexpected("the memory").into()) };
+        let Reply::Learnings(ids) = reply else { return Err(unexpected("the memory")) };
         let (mut lacking, mut lost) = (Vec::with_capacity(ids.len()), Vec::new());
         for id in ids {
             match self.entities.body(memory, &memory::key(id)).await?.and_then(|body| asked(id, &body)) {
@@ -241,4 +292,75 @@ fn asked(memory: Uuid, body: &Value) -> Option<Asked> {
 fn unreadable(memory: Uuid) -> Embedding {
     let meaning = Meaning::None("its document cannot be read".to_owned());
     Embedding { memory, agent: None, scope: Scope::Agent, source: Source::Manual, meaning }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::post;
+    use axum::{Json, Router};
+    use serde_json::json;
+    use skein_shared::id::Name;
+    use skein_shared::memory::Remember;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config;
+    use crate::entity::tests::{Node, node, poison};
+
+    async fn embed(Json(asked): Json<Value>) -> Json<Value> {
+        let texts = asked["input"].as_array().unwrap().len();
+        Json(json!({ "data": vec![json!({ "embedding": [1.0, 0.5] }); texts] }))
+    }
+
+    /// An endpoint that has a vector for every text.
+    async fn endpoint() -> Endpoint {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let router = Router::new().route("/embeddings", post(embed));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let model = "m".to_owned();
+        let settings = config::Embeddings { url, model, dimensions: None, api_key: None, api_key_file: None };
+        Endpoint::new(&settings).unwrap()
+    }
+
+    /// The memory of a swarm, with so many learnings.
+    async fn taught(node: &Node, swarm: &str, learnings: usize) -> EntityKey {
+        let key = EntityKey::of(Kind::Memory, &Name::parse(swarm).unwrap());
+        for number in 0..learnings {
+            let learning = Remember {
+                id: None,
+                agent: None,
+                scope: Scope::Swarm,
+                name: "geese".to_owned(),
+                content: format!("goose {number}"),
+                summary: None,
+                source: Source::Manual,
+                source_task: None,
+                source_path: None,
+                tags: Vec::new(),
+                chunk_index: 0,
+                total_chunks: 1,
+            };
+            let remember = Command::Remember(Box::new(learning));
+            node.entities.ask::<Memory>(&key, Request::once(Uuid::now_v7()), remember).await.unwrap();
+        }
+        key
+    }
+
+    #[tokio::test]
+    async fn no_memory_waits_for_another_for_its_vectors() {
+        let node = node();
+        let broken = EntityKey::of(Kind::Memory, &Name::parse("broken").unwrap());
+        poison(&node, broken.clone()).await;
+        let large = taught(&node, "large", TOGETHER + 1).await;
+        let small = taught(&node, "small", 1).await;
+        let (entities, endpoint) = (node.entities.clone(), Arc::new(endpoint().await));
+        let mut embedder = Embedder { entities, endpoint, tries: HashMap::new(), failures: 0 };
+        let round = embedder.work(&[broken, large.clone(), small.clone()]).await;
+        let Ok(Round { more: true, trouble: Some(_) }) = round else { panic!("nothing was done") };
+        for (memory, left) in [(&large, 1), (&small, 0)] {
+            let (asked, lost) = embedder.lacking(memory).await.unwrap();
+            assert_eq!((asked.len(), lost.len()), (left, 0), "{memory}");
+        }
+    }
 }

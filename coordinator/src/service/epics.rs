@@ -24,7 +24,7 @@ impl Service {
         create: Create,
     ) -> Result<(Value, Value), Refusal> {
         self.require_lead(who).await?;
-        let (agent, create) = (create.lead, Create { creator: Some(who.agent), ..create });
+        let (agent, create) = (create.lead, Create { creator: who.as_agent(), ..create });
         let command = Command::Create(Box::new(create));
         let command = self.naming(who, agent, command, Command::Denied).await?;
         match self.change::<Epics>(&who.entity(Kind::Epics), request, command).await? {
@@ -72,7 +72,7 @@ impl Service {
         request: Uuid,
         update: Update,
     ) -> Result<Value, Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require_arranging(who)?;
         let (agent, update) = (update.lead.flatten(), Update { by: self.caller(who).await?, ..update });
         let command = Command::Update(Box::new(update));
         let command = self.naming(who, agent, command, Command::Denied).await?;
@@ -96,7 +96,7 @@ impl Service {
         request: Uuid,
         which: Which,
     ) -> Result<(String, Option<Uuid>), Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require_arranging(who)?;
         let by = self.caller(who).await?;
         match self.change::<Epics>(&who.entity(Kind::Epics), request, Command::Delete { which, by }).await? {
             Reply::Deleted { name, channel, .. } => Ok((name, channel)),

@@ -136,10 +136,18 @@ impl Logs {
         now.state
     }
 
-    /// A run as it is now, or as it was when it cannot be found out.
+    /// A run as it is now, or as it was when it cannot be found out. Of one that was queued for a call nothing is left
+    /// once an instance that waited has taken the call.
     async fn now(&self, run: &Run) -> Run {
-        let now = self.service.runs(&self.who, &run.instance.0, None).await;
-        now.ok().and_then(|runs| runs.into_iter().next()).unwrap_or_else(|| run.clone())
+        match self.service.runs(&self.who, &run.instance.0, None).await {
+            Ok(runs) => runs.into_iter().next().unwrap_or_else(|| run.clone()),
+            Err(refusal) if refusal.code == Code::NotFound => {
+                let state =
+                    format!("{}: not known any more; another instance may have its call", run.instance);
+                Run { state, ended: true, ..run.clone() }
+            }
+            Err(_) => run.clone(),
+        }
     }
 }
 
@@ -152,26 +160,48 @@ async fn say(run: &Run, lines: Vec<String>, note: String, listener: &Listener) -
 mod tests {
     use super::*;
     use crate::auth::Role;
-    use crate::entity::tests::node;
+    use crate::entity::tests::{Node, node};
 
-    #[tokio::test]
-    async fn who_follows_runs_and_does_not_read_is_told_all_the_same_why_it_ends() {
-        let (node, stop) = (node(), CancellationToken::new());
-        let run = |number: u32| Run {
+    fn queued(number: u32) -> Run {
+        Run {
             instance: InstanceId(format!("worker-{number:08}")),
             runner: None,
             state: "It is queued".to_owned(),
             ended: false,
-        };
-        let logs = Logs {
+        }
+    }
+
+    fn logs(node: &Node, runs: Vec<Run>, follow: bool) -> Logs {
+        Logs {
             service: Service::new(node.entities.clone()),
             who: Principal::named("operator", Role::Operator),
-            runs: (1..4).map(run).collect(),
+            runs,
             lines: 10,
             grep: None,
-            follow: false,
-            stop: stop.clone(),
-        };
+            follow,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_follows_a_queued_run_whose_call_another_one_has_taken_is_told_so() {
+        let node = node();
+        let (listener, mut parts) = mpsc::channel(10);
+        let following = tokio::spawn(logs(&node, vec![queued(1)], true).run(listener));
+        let followed = tokio::time::timeout(Duration::from_secs(60), following).await;
+        followed.expect("it follows a run that is not there").unwrap().unwrap();
+        let mut notes = Vec::new();
+        while let Some(part) = parts.recv().await {
+            notes.push(part.note);
+        }
+        assert!(notes.last().is_some_and(|note| note.contains("not known any more")), "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn who_follows_runs_and_does_not_read_is_told_all_the_same_why_it_ends() {
+        let node = node();
+        let logs = logs(&node, (1..4).map(queued).collect(), false);
+        let stop = logs.stop.clone();
         let (listener, mut parts) = mpsc::channel(1);
         let following = tokio::spawn(logs.run(listener));
         while parts.is_empty() {

@@ -99,12 +99,16 @@ impl Service {
     /// A message of the caller's inbox.
     pub(super) async fn own_message(&self, who: &Principal, message: Uuid) -> Result<Value, Refusal> {
         self.message_of(who, message).await?.ok_or_else(|| {
-            Refusal::new(Code::NotFound, format!("there is no message {message} in your inbox"))
+            let problem = format!(
+                "there is no message {message} in your inbox; get-inbox-message without an id shows those that are \
+                 open"
+            );
+            Refusal::new(Code::NotFound, problem)
         })
     }
 
     /// The same, if it is there.
-    async fn message_of(&self, who: &Principal, message: Uuid) -> Result<Option<Value>, Refusal> {
+    pub(super) async fn message_of(&self, who: &Principal, message: Uuid) -> Result<Option<Value>, Refusal> {
         policy::require(who, Right::Work)?;
         self.own_member(who).await?;
         let body = self.body(&who.entity(Kind::Inboxes), &format!("message/{message}")).await?;
@@ -126,8 +130,12 @@ impl Service {
         let message = self.inbox_message(who, delegation.message).await?;
         let text = |field: &str| message[field].as_str().map(str::to_owned);
         let words = delegation.description.or_else(|| text("content")).unwrap_or_default();
-        let source =
-            if text("source").as_deref() == Some("agentmail") { Source::Agentmail } else { Source::Slack };
+        let source = match message["source"].as_str() {
+            Some("agentmail") => Source::Agentmail,
+            Some("slack") => Source::Slack,
+            // The swarm's own word: nobody who wrote waits for what comes of it.
+            _ => Source::System,
+        };
         let mut spec = TaskSpec { parent: delegation.parent, source, ..TaskSpec::new(words) };
         for field in ORIGIN {
             if let Some(value) = text(field) {

@@ -193,7 +193,10 @@ impl Service {
         let command = Command::ForceRelease { key, by: who.agent_name.to_string() };
         match self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()? {
             Reply::Released { .. } | Reply::Done => Ok(()),
-            _ => Err(Refusal::new(Code::NotHolding, "nobody holds this lock")),
+            _ => {
+                let problem = "nobody holds this lock any more; look at the list of locks again";
+                Err(Refusal::new(Code::NotHolding, problem))
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the swarm remembers.
 
 use serde_json::{Value, json};
+use skein_shared::denied::Denied;
 use skein_shared::id::Kind;
 use skein_shared::memory::{self, Command, Memory, Model, NULLABLE, Remember, Reply, Scope, Source, Vector};
 use skein_shared::{Code, Refusal, wire};
@@ -116,15 +117,30 @@ impl Service {
     ) -> Result<Value, Refusal> {
         policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
         let leads = self.caller(who).await?.lead;
-        let body = self.visible_memory(who, memory, leads).await?;
-        if !leads && body["agentId"] != json!(who.agent) {
-            return Err(Refusal::new(
-                Code::Forbidden,
-                "an agent has its own memories forgotten alone; ask the lead or an operator to have this one forgotten",
-            ));
+        let name = match self.visible_memory(who, memory, leads).await {
+            Ok(body) if !leads && body["agentId"] != json!(who.agent) => {
+                return Err(Refusal::new(
+                    Code::Forbidden,
+                    "an agent has its own memories forgotten alone; ask the lead or an operator to have this one forgotten",
+                ));
+            }
+            Ok(body) => Ok(body["name"].as_str().map(str::to_owned)),
+            Err(refusal) if refusal.code == Code::NotFound => Err(refusal),
+            Err(refusal) => return Err(refusal),
+        };
+        // What a request has had forgotten its repeat does not find, and is answered all the same.
+        let command = match name.clone() {
+            Ok(name) => Command::Forget { memory, name },
+            Err(refusal) => {
+                let forget = Command::Forget { memory, name: None };
+                Command::Denied(Denied { command: Box::new(forget), refusal })
+            }
+        };
+        match self.change::<Memory>(&who.entity(Kind::Memory), request, command).await? {
+            Reply::Remembered(body) => Ok(json!({ "forgotten": memory, "name": body["name"] })),
+            // As an earlier program answers.
+            _ => Ok(json!({ "forgotten": memory, "name": name.ok() })),
         }
-        self.change::<Memory>(&who.entity(Kind::Memory), request, Command::Forget { memory }).await?;
-        Ok(json!({ "forgotten": memory, "name": body["name"] }))
     }
 
     async fn visible_memory(&self, who: &Principal, memory: Uuid, sees_all: bool) -> Result<Value, Refusal> {
@@ -256,6 +272,23 @@ mod tests {
             let code = forgotten.err().map(|refusal| refusal.code);
             assert_eq!(code, refused, "{}, {:?}", who.agent_name, who.role);
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_forgotten_is_told_again_to_the_same_request_alone() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let ann = Principal::named("ann", Role::Worker);
+        let taught = Command::Remember(Box::new(learning(ann.agent, Scope::Agent, "mine")));
+        let memory = service.learn(&ann, Uuid::now_v7(), taught).await.unwrap().memory;
+        let request = Uuid::now_v7();
+        let first = service.forget_memory(&ann, request, memory).await.unwrap();
+        assert_eq!(first, json!({ "forgotten": memory, "name": "bridges" }));
+        assert_eq!(service.forget_memory(&ann, request, memory).await, Ok(first));
+        let later = service.forget_memory(&ann, Uuid::now_v7(), memory).await.unwrap_err();
+        assert_eq!(later.code, Code::NotFound, "{later}");
+        let another = service.forget_memory(&ann, request, Uuid::now_v7()).await.unwrap_err();
+        assert_eq!(another.code, Code::KeyReused, "{another}");
     }
 
     #[tokio::test]

@@ -70,7 +70,7 @@ pub struct Found {
 }
 
 impl Service {
-    /// Posts a message as the caller. Those who are no members are not mentioned.
+    /// Posts a message as the caller, or as a person for an operator. Those who are no members are not mentioned.
     ///
     /// # Errors
     /// `not_joined`, `not_found` for an unknown channel and for an order whose parent is gone, `too_large`.
@@ -80,13 +80,12 @@ impl Service {
         request: Uuid,
         draft: Draft,
     ) -> Result<Posted, Refusal> {
-        policy::require(who, Right::Work)?;
-        let author = self.own_member(who).await?;
-        let name = author["name"].as_str().unwrap_or(who.agent_name.as_str()).to_owned();
+        policy::require_arranging(who)?;
+        let author = self.author(who).await?;
         let strangers = self.strangers(who, &draft.mentions).await?;
         let assignees = self.assignees(who, &draft, &strangers).await?;
         let post = Post {
-            author: Some(Author { id: who.agent, name }),
+            author,
             channel: draft.channel.clone(),
             content: draft.content.clone(),
             reply_to: draft.reply_to,
@@ -102,6 +101,17 @@ impl Service {
             }
             _ => Err(unexpected("the channels")),
         }
+    }
+
+    /// Who writes what the caller posts. A person has no name.
+    ///
+    /// # Errors
+    /// `not_joined`.
+    async fn author(&self, who: &Principal) -> Result<Option<Author>, Refusal> {
+        let Some(id) = who.as_agent() else { return Ok(None) };
+        let member = self.own_member(who).await?;
+        let name = member["name"].as_str().unwrap_or(who.agent_name.as_str()).to_owned();
+        Ok(Some(Author { id, name }))
     }
 
     /// Reads messages, and marks as read what it returns.
@@ -176,10 +186,9 @@ impl Service {
         kind: Type,
         participants: Vec<Uuid>,
     ) -> Result<Value, Refusal> {
-        policy::require(who, Right::Work)?;
-        self.own_member(who).await?;
-        let create =
-            Create { name, description, kind, participants, creator: Some(who.agent), ..Create::default() };
+        policy::require_arranging(who)?;
+        let creator = self.author(who).await?.map(|author| author.id);
+        let create = Create { name, description, kind, participants, creator, ..Create::default() };
         match self.change::<Channels>(&who.entity(Kind::Channels), request, Command::Create(create)).await {
             Ok(Reply::Created(channel)) => Ok(channel),
             Ok(_) => Err(unexpected("the channels")),

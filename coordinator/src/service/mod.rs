@@ -30,6 +30,7 @@ pub mod programs;
 pub mod questions;
 pub mod read;
 pub mod removal;
+pub mod repos;
 pub mod resources;
 pub mod scale;
 pub mod schedules;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 use skein_shared::id::Kind;
 use skein_shared::pool::{Command, Pool, Profile, Reply};
-use skein_shared::profiles::{self, Field, Latest, Profiles};
+use skein_shared::profiles::{self, Edit, Field, Latest, Profiles};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -46,15 +46,45 @@ impl Service {
     /// `not_joined`, `already_exists` for a taken name, `too_large`.
     pub async fn describe(&self, who: &Principal, request: Uuid, profile: Profile) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
+        self.described(who, request, who.agent, None, profile).await
+    }
+
+    /// Changes what is said of a member, with who has changed it and why. It does so itself, or the lead or an operator
+    /// does.
+    ///
+    /// # Errors
+    /// `forbidden` for another one unless the caller leads or administers; those of [`Self::describe`].
+    pub async fn describe_member(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        (agent, edit): (Uuid, Edit),
+        profile: Profile,
+    ) -> Result<Value, Refusal> {
+        match who.as_agent() == Some(agent) {
+            true => policy::require(who, Right::Work)?,
+            false => self.require_lead(who).await?,
+        }
+        self.described(who, request, agent, Some(Box::new(edit)), profile).await
+    }
+
+    async fn described(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        agent: Uuid,
+        edit: Option<Box<Edit>>,
+        profile: Profile,
+    ) -> Result<Value, Refusal> {
         let pool = who.entity(Kind::Pool);
-        let texts = self.body(&pool, &format!("profile/{}", who.agent)).await?;
+        let texts = self.body(&pool, &format!("profile/{agent}")).await?;
         let before = Box::new(texts.map(|texts| texts_of(&texts)).unwrap_or_default());
-        let known = self.latest_versions(who).await?;
-        let command = Command::Describe { agent: who.agent, profile: profile.clone(), before };
+        let known = self.latest_versions(who, agent).await?;
+        let command = Command::Describe { agent, profile: profile.clone(), before, edit };
         match self.change::<Pool>(&pool, request, command).await? {
             Reply::Member(member) => {
                 // It is said, whether its versions and the whole of it can be looked at or not.
-                let _ = self.versions_follow(who, &profile, &known).await;
+                let _ = self.versions_follow(who, agent, &profile, &known).await;
                 let shown = self.member_with_profile(who, member.id).await.unwrap_or_default();
                 Ok(shown.unwrap_or_else(|| member_json(&member)))
             }
@@ -62,11 +92,12 @@ impl Service {
         }
     }
 
-    /// Waits until what the caller said of itself is kept as versions: they come after, by an effect of the pool, and
-    /// who looks for them next is to see them.
+    /// Waits until what was said of a member is kept as versions: they come after, by an effect of the pool, and who
+    /// looks for them next is to see them.
     async fn versions_follow(
         &self,
         who: &Principal,
+        agent: Uuid,
         said: &Profile,
         known: &Versions,
     ) -> Result<(), Refusal> {
@@ -79,12 +110,12 @@ impl Service {
             })
         };
         let topic = BTreeSet::from([who.entity(Kind::Profiles).to_string()]);
-        let ask = || async { Ok(followed(&self.latest_versions(who).await?).then_some(())) };
+        let ask = || async { Ok(followed(&self.latest_versions(who, agent).await?).then_some(())) };
         self.until(who, topic, FOLLOWS, ask).await.map(|_| ())
     }
 
-    async fn latest_versions(&self, who: &Principal) -> Result<Versions, Refusal> {
-        let command = profiles::Command::Latest { agent: who.agent };
+    async fn latest_versions(&self, who: &Principal, agent: Uuid) -> Result<Versions, Refusal> {
+        let command = profiles::Command::Latest { agent };
         match self.ask::<Profiles>(&who.entity(Kind::Profiles), command).await? {
             profiles::Reply::Latest(versions) => Ok(versions),
             profiles::Reply::Done => Err(unexpected("the profiles")),

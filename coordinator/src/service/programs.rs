@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skein_shared::Refusal;
+use skein_shared::channels::GENERAL;
 use skein_shared::id::Kind;
 use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::lists::{self, unreadable, whole};
@@ -59,6 +60,32 @@ impl Service {
         Ok((tasks, counted.values().sum()))
     }
 
+    /// The caller's tasks that were cancelled in the time until now, the latest first.
+    ///
+    /// # Errors
+    /// `unavailable` when the read side cannot answer, or does not show all that was acknowledged before.
+    pub async fn cancelled_of(
+        &self,
+        who: &Principal,
+        within: Duration,
+        limit: usize,
+    ) -> Result<Vec<Value>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let since = json!((self.clock().wall() - within).iso());
+        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
+        query.filters = vec![
+            // What ended since then has changed since then, and that can be looked up.
+            Filter::new("lastUpdatedAt", Test::AtLeast(since.clone()))?,
+            Filter::new("finishedAt", Test::AtLeast(since))?,
+            Filter::new("status", Test::Eq(json!("cancelled")))?,
+            Filter::new("agentId", Test::Eq(json!(who.agent)))?,
+        ];
+        query.order = vec![Order::descending("lastUpdatedAt")?, Order::ascending("id")?];
+        query.limit = limit;
+        let rows = self.list(&who.entity(Kind::Pool), query).await?.whole()?.rows;
+        Ok(rows.into_iter().map(task_shape).collect())
+    }
+
     /// Tasks that an agent made in the time until now, the newest first.
     ///
     /// # Errors
@@ -90,10 +117,16 @@ impl Service {
     /// Messages of a channel, the oldest first. They stay unread.
     ///
     /// # Errors
-    /// `unavailable` when the read side cannot answer, or does not show all that was acknowledged before.
+    /// `not_found`; `unavailable` when the read side cannot answer, or does not show all that was acknowledged before.
     pub async fn list_messages(&self, who: &Principal, wanted: Messages) -> Result<Vec<Value>, Refusal> {
         policy::require(who, Right::Read)?;
         let Messages { channel, since, before, to, limit } = wanted;
+        // The general one is there, whether it has a document yet or not.
+        let known = channel == GENERAL || self.channel_exists(who, channel).await?;
+        if !known {
+            let problem = format!("there is no channel {channel}; list-channels shows those there are");
+            return Err(Refusal::new(Code::NotFound, problem));
+        }
         let after = since.map(|since| since + Duration::from_millis(1));
         let conditions = [
             ("channelId", Some(Test::Eq(json!(channel)))),
@@ -105,10 +138,16 @@ impl Service {
         for (path, test) in conditions {
             query.filters.extend(test.map(|test| Filter::new(path, test)).transpose()?);
         }
-        query.order = vec![Order::descending("createdAt")?, Order::descending("id")?];
+        // Several may be of one moment.
+        query.order = vec![Order::descending("createdAt")?, Order::descending("number")?];
         query.limit = limit;
         let (rows, freshness) = self.entities.list(&who.entity(Kind::Channels), query).await?;
         Ok(whole(rows, freshness)?.into_iter().rev().map(message_shape).collect())
+    }
+
+    async fn channel_exists(&self, who: &Principal, channel: Uuid) -> Result<bool, Refusal> {
+        let found = self.body(&who.entity(Kind::Channels), &format!("channel/{channel}")).await?;
+        Ok(found.is_some())
     }
 
     /// The caller's messages of the inbox that it was given and has neither answered nor delegated, the newest first.

@@ -1,17 +1,22 @@
 //! How an agent ends: by the word of the runner that had it, or by an operator's where no runner is left to say it.
 
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::agent::{Agent, Class, Command, Instance, Overview, State};
-use skein_shared::fleet::{self, Fleet};
+use skein_shared::fleet::Offer;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Triggers};
 use skein_shared::{Code, Refusal};
 
+use super::Service;
 use super::agents::no_agent;
-use super::{Service, unexpected};
+use super::lists::incomplete;
 use crate::auth::Principal;
 use crate::entity::{Entities, Request};
+use crate::projection::{Freshness, Order, Query};
 
 /// Undefines an agent: its runs end, its queue becomes dead letters, and nothing starts it. Done once more it changes
 /// nothing.
@@ -35,22 +40,50 @@ impl Service {
     /// `not_found` when it is not defined; `wrong_state` while a runner has it, which would define it again.
     pub(super) async fn remove_agent(&self, who: &Principal, agent: &Name) -> Result<Value, Refusal> {
         let overview = self.agent_overview(who, agent).await?;
-        let Some(group) = &overview.group else { return Err(no_agent(agent)) };
-        let fleet = EntityKey::fleet(group);
-        let fleet::Reply::Overview(fleet) = self.ask::<Fleet>(&fleet, fleet::Command::List).await? else {
-            return Err(unexpected("the fleet"));
-        };
-        let has_it = |shown: &&fleet::RunnerView| shown.runner.offers(Some(&who.swarm), agent);
-        let runners: Vec<_> = fleet.runners.iter().filter(has_it).map(|shown| &*shown.runner.name).collect();
+        if overview.group.is_none() {
+            return Err(no_agent(agent));
+        }
+        let runners = self.runners_with(&who.swarm, agent).await?;
         if !runners.is_empty() {
             return Err(still_offered(agent, &runners));
         }
         undefine(&self.entities, &who.swarm, agent).await?;
         Ok(ended_with(&overview))
     }
+
+    /// The runners that have an agent, of whatever group: the agent is in the one whose runner has spoken last, and any
+    /// of them would define it again.
+    ///
+    /// # Errors
+    /// `unavailable` while not all runners can be listed.
+    async fn runners_with(&self, swarm: &Name, agent: &Name) -> Result<Vec<String>, Refusal> {
+        let mut query = Query::new(&EntityKey::fleet(swarm).swarm, Kind::Fleet, "runner");
+        query.live = Some(true);
+        // Two groups may have runners of one name.
+        query.order = vec![Order::ascending("runner")?, Order::ascending("registeredAt")?];
+        let mut found = Vec::new();
+        loop {
+            let (rows, freshness) = self.entities.list_everywhere(query.clone()).await?;
+            if freshness != Freshness::Fresh {
+                return Err(incomplete());
+            }
+            let has_it = rows.iter().filter(|runner| has(runner, swarm, agent));
+            found.extend(has_it.filter_map(|runner| runner["runner"].as_str().map(str::to_owned)));
+            match rows.last().filter(|_| rows.len() >= query.limit) {
+                Some(last) => query.after = query.place(last),
+                None => return Ok(found),
+            }
+        }
+    }
 }
 
-fn still_offered(agent: &Name, runners: &[&str]) -> Refusal {
+/// Whether a runner's document names an agent among those that it has. One that cannot be read may have any.
+fn has(runner: &Value, swarm: &Name, agent: &Name) -> bool {
+    let offers = BTreeSet::<Offer>::deserialize(&runner["agents"]);
+    offers.map_or(true, |offers| offers.iter().any(|offer| offer.is_of(Some(swarm), agent)))
+}
+
+fn still_offered(agent: &Name, runners: &[String]) -> Refusal {
     let runners = runners.join(", ");
     let problem = format!(
         "`{agent}` has a definition on {runners} and would be defined again as soon as that registers; take it out of the \
@@ -78,10 +111,8 @@ fn ended_with(last: &Overview) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use skein_shared::agent::{Definition, Reply};
-
+    use skein_shared::fleet::{self, Fleet};
     use uuid::Uuid;
 
     use super::*;
@@ -114,25 +145,25 @@ mod tests {
             self.node.entities.ask::<Agent>(&key, Request::read(), command).await.unwrap()
         }
 
-        async fn fleet(&self, command: fleet::Command) {
-            let key = EntityKey::fleet(&name("elsewhere"));
+        async fn fleet(&self, group: &str, command: fleet::Command) {
+            let key = EntityKey::fleet(&name(group));
             self.node.entities.ask::<Fleet>(&key, Request::read(), command).await.unwrap();
         }
 
         /// As a runner of the group does it that has no room for any run.
-        async fn define(&self, runner: &str) {
-            self.agent(Command::Define { definition: Definition::default(), group: name("elsewhere") }).await;
-            self.fleet(fleet::Command::Register(fleet::Registration {
+        async fn define(&self, group: &str, runner: &str) {
+            self.agent(Command::Define { definition: Definition::default(), group: name(group) }).await;
+            let registration = fleet::Registration {
                 runner: runner.to_owned(),
                 identity: String::new(),
                 slots: 0,
                 labels: BTreeSet::new(),
                 engines: BTreeSet::new(),
-                agents: BTreeSet::from([fleet::Offer::new(&name("default"), &name("worker"))]),
+                agents: BTreeSet::from([Offer::new(&name("default"), &name("worker"))]),
                 swarms: BTreeSet::new(),
                 held: Vec::new(),
-            }))
-            .await;
+            };
+            self.fleet(group, fleet::Command::Register(registration)).await;
         }
 
         async fn steer(&self, order: &str) -> Result<Value, Refusal> {
@@ -143,8 +174,10 @@ mod tests {
     #[tokio::test]
     async fn an_agent_is_removed_once_no_runner_has_it_and_what_ends_with_it_is_told() {
         let bed = Bed::new();
-        for runner in ["r1", "r2"] {
-            bed.define(runner).await;
+        // The agent is in the group of the one that was the last to speak.
+        let runners = [("elsewhere", "r1"), ("elsewhere", "r2"), ("default", "r3")];
+        for (group, runner) in runners {
+            bed.define(group, runner).await;
         }
         for number in 0..3 {
             let input = json!({ "number": number });
@@ -156,14 +189,14 @@ mod tests {
         let schedules = EntityKey::of(Kind::Schedules, &name("default"));
         bed.node.entities.ask::<Schedules>(&schedules, Request::read(), follow).await.unwrap();
 
-        for gone in ["r1", "r2"] {
+        for (group, gone) in runners.into_iter().rev() {
             let refused = bed.steer("remove").await.unwrap_err();
             assert_eq!(refused.code, Code::WrongState);
             assert!(
                 refused.message.contains(gone) && refused.message.contains("folder of agents"),
                 "{refused}"
             );
-            bed.fleet(fleet::Command::Leave { runner: gone.to_owned() }).await;
+            bed.fleet(group, fleet::Command::Leave { runner: gone.to_owned() }).await;
         }
         let removed = bed.steer("remove").await.unwrap();
         let ended = json!({

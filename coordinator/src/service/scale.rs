@@ -1,11 +1,13 @@
-//! How many runs a swarm may have under way.
+//! How many runs a swarm, or one of its agents, may have under way.
 
 use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
-use skein_shared::Refusal;
+use skein_proto::convert::definition::INSTANCES;
+use skein_shared::agent::{self, Agent};
 use skein_shared::fleet::{Command, Fleet, Reply};
 use skein_shared::id::{EntityKey, Name};
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{Service, unexpected};
@@ -33,6 +35,30 @@ impl Service {
             Reply::Done => Ok(()),
             _ => Err(unexpected("the fleet")),
         }
+    }
+
+    /// Says how many runs of an agent may be under way at a time, whatever its definition says; `None` has that say it
+    /// again. Runs beyond it go on, and none begins until there are fewer. A later definition that says another number
+    /// than the one before counts again.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent; `invalid_argument`
+    /// for more than a definition may say.
+    pub async fn scale_agent(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        agent: &Name,
+        scale: Option<NonZeroU32>,
+    ) -> Result<(), Refusal> {
+        policy::require(who, Right::Administer)?;
+        if scale.is_some_and(|scale| scale.get() > INSTANCES) {
+            let problem =
+                format!("scale: an agent has at most {INSTANCES} runs at a time; say a lower number");
+            return Err(Refusal::new(Code::InvalidArgument, problem));
+        }
+        let command = agent::Command::SetScale { scale };
+        self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
     }
 
     /// The limit of the caller's swarm on the runners of a group, if it has one, how many slots it has there, and how

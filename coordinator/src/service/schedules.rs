@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::read::id_of;
 use super::{ARRIVAL, Service, unexpected};
-use crate::auth::{Principal, Right, Role, policy};
+use crate::auth::{Principal, Right, policy};
 
 /// Which schedules a list shows.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +52,8 @@ impl Service {
         request: Uuid,
         create: Create,
     ) -> Result<Value, Refusal> {
-        policy::require(who, Right::Work)?;
-        let (agent, create) = (create.target, Create { creator: Some(who.agent), ..create });
+        policy::require_arranging(who)?;
+        let (agent, create) = (create.target, Create { creator: who.as_agent(), ..create });
         let command = Command::Create(Box::new(create));
         let command = self.naming(who, agent, command, Command::Denied).await?;
         self.on_schedule(who, request, command).await
@@ -69,7 +69,7 @@ impl Service {
         request: Uuid,
         update: Update,
     ) -> Result<Value, Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require_arranging(who)?;
         let (agent, update) = (update.target.flatten(), Update { by: self.caller(who).await?, ..update });
         let command = Command::Update(Box::new(update));
         let command = self.naming(who, agent, command, Command::Denied).await?;
@@ -86,7 +86,7 @@ impl Service {
         request: Uuid,
         which: Which,
     ) -> Result<(Uuid, String), Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require_arranging(who)?;
         let by = self.caller(who).await?;
         let key = who.entity(Kind::Schedules);
         match self.change::<Schedules>(&key, request, Command::Delete { which, by }).await? {
@@ -106,7 +106,7 @@ impl Service {
         request: Uuid,
         which: Which,
     ) -> Result<(Value, Made), Refusal> {
-        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        policy::require_arranging(who)?;
         let by = self.caller(who).await?;
         let key = who.entity(Kind::Schedules);
         match self.change::<Schedules>(&key, request, Command::RunNow { which, by }).await? {

@@ -71,7 +71,7 @@ impl Service {
         request: Uuid,
         wish: Wish,
     ) -> Result<(Value, bool), Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require_arranging(who)?;
         let Wish { place, value, secret, description } = wish;
         fits(&value)?;
         let value = match secret {
@@ -91,7 +91,7 @@ impl Service {
     /// # Errors
     /// `not_found`; `forbidden` for one that is not the caller's.
     pub async fn delete_setting(&self, who: &Principal, request: Uuid, id: Uuid) -> Result<Place, Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require_arranging(who)?;
         let delete = Command::Delete { by: self.caller(who).await?, id };
         match self.change::<Settings>(&who.entity(Kind::Settings), request, delete).await? {
             Reply::Deleted(place) => Ok(place),

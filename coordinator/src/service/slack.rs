@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
 use skein_shared::inboxes::{self, Inboxes};
-use skein_shared::slack::mrkdwn;
+use skein_shared::slack::{mrkdwn, typed};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
@@ -261,7 +261,7 @@ fn shown(message: &Value, names: &BTreeMap<String, Option<String>>, files: bool)
         ("user", json!(user)),
         ("username", json!(name)),
         ("isBot", json!(is_bot(message))),
-        ("text", json!(text)),
+        ("text", json!(typed(text))),
         ("ts", message["ts"].clone()),
         ("files", json!(files.map(|list| list.iter().map(file).collect::<Vec<_>>()))),
     ];
@@ -297,4 +297,18 @@ fn channel(channel: &Value) -> Value {
 fn some<const N: usize>(fields: [(&str, Value); N]) -> Value {
     let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
     Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_wrote_is_shown_as_they_typed_it() {
+        let text =
+            "if a &lt; b &amp;&amp; c &gt; d write &amp;lt;, says <@U2>: <https://a.b/?x=1&amp;y=2|here>";
+        let message = json!({ "user": "U1", "text": text, "ts": "5.0" });
+        let shown = shown(&message, &BTreeMap::new(), true).unwrap();
+        assert_eq!(shown["text"], "if a < b && c > d write &lt;, says <@U2>: <https://a.b/?x=1&y=2|here>");
+    }
 }

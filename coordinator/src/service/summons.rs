@@ -110,7 +110,12 @@ impl Service {
         let inboxes::Reply::Taken(ids) = reply else { return Err(unexpected("the inboxes")) };
         let mut messages = Vec::with_capacity(ids.len());
         for id in ids {
-            messages.push(self.own_message(who, id).await?);
+            match self.message_of(who, id).await {
+                // One that another lead has by now hides no other.
+                Ok(found) => messages.extend(found),
+                // It is handed out, and would not be again for half an hour.
+                Err(_) => messages.push(unseen(who, id)),
+            }
         }
         Ok((!messages.is_empty()).then_some(Summons::Wrote(messages)))
     }
@@ -166,6 +171,15 @@ impl Service {
     }
 }
 
+/// A message that was handed out and cannot be looked at for the moment.
+fn unseen(who: &Principal, message: Uuid) -> Value {
+    let content = format!(
+        "What somebody wrote cannot be looked at for the moment; get-inbox-message with inboxMessageId {message} shows \
+         it."
+    );
+    json!({ "id": message, "agentId": who.agent, "content": content, "status": "processing" })
+}
+
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
@@ -173,7 +187,65 @@ mod tests {
 
     use super::*;
     use crate::auth::Role;
-    use crate::entity::tests::node;
+    use crate::entity::tests::{Node, node};
+    use crate::service::swarm::Introduction;
+    use crate::store::memory::Fault;
+
+    /// A lead, and so many messages in its inbox.
+    async fn written(node: &Node, count: usize, content: &str) -> (Service, Principal, Vec<Uuid>) {
+        let service = Service::new(node.entities.clone());
+        let lead = Principal::named("lead", Role::Lead);
+        let introduction = Introduction { name: "lead".to_owned(), lead: true, ..Introduction::default() };
+        service.join(&lead, Uuid::now_v7(), introduction).await.unwrap();
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            let deliver = inboxes::Command::Deliver(Box::new(inboxes::Deliver {
+                agent: lead.agent,
+                content: content.to_owned(),
+                source: inboxes::Source::Slack,
+                slack: inboxes::Slack::default(),
+                mail: None,
+                dedupe: None,
+            }));
+            let told = service.change::<Inboxes>(&lead.entity(Kind::Inboxes), Uuid::now_v7(), deliver).await;
+            let Ok(inboxes::Reply::Delivered { message, .. }) = told else { panic!("{told:?}") };
+            ids.push(message);
+        }
+        (service, lead, ids)
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_handed_out_and_cannot_be_shown_is_named() {
+        let node = node();
+        // Longer than what a node has at hand, so that it is looked for in the store.
+        let (service, lead, ids) = written(&node, 1, &"x".repeat(3000)).await;
+        let faults = node.store.contents().faults();
+        faults.push(Fault::ThenUnreadable);
+        let told = service.new_messages(&lead, Uuid::now_v7()).await.unwrap();
+        faults.let_read();
+        let Some(Summons::Wrote(messages)) = told else { panic!("{told:?}") };
+        assert_eq!((messages.len(), &messages[0]["id"]), (1, &json!(ids[0])));
+        assert!(messages[0]["content"].as_str().unwrap().contains("get-inbox-message"), "{messages:?}");
+    }
+
+    #[tokio::test]
+    async fn a_repeat_is_shown_no_message_that_another_lead_has_by_now() {
+        let node = node();
+        let (service, lead, ids) = written(&node, 2, "help").await;
+        let key = lead.entity(Kind::Inboxes);
+        let tell = async |command| service.change::<Inboxes>(&key, Uuid::now_v7(), command).await.unwrap();
+        let request = Uuid::now_v7();
+        let shown = async || match service.new_messages(&lead, request).await.unwrap() {
+            Some(Summons::Wrote(messages)) => messages.len(),
+            None => 0,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(shown().await, 2);
+        let text = "done".to_owned();
+        tell(inboxes::Command::Respond { agent: lead.agent, message: ids[0], text }).await;
+        tell(inboxes::Command::Inherit { lead: Uuid::now_v7() }).await;
+        assert_eq!(shown().await, 1, "what it has answered is its own still, and the other one is not");
+    }
 
     #[tokio::test]
     async fn news_of_epics_last_until_they_could_be_shown() {

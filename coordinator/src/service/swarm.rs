@@ -63,9 +63,10 @@ impl Service {
 
     /// Takes a member out of the swarm for good. Its tasks and the offers to it go back to the pool, its name is free,
     /// and so is the lead's place if it led, whose news wait for whoever takes it; its service is not listed any more,
-    /// what it has asked is withdrawn, and what it has read of the channels is forgotten. A run of it goes on and has
-    /// nothing to report on any more; its locks are that run's, and end with it or by their time. Gives who it was, the
-    /// tasks that went back, and how many messages of its inbox it leaves unread: whoever leads next gets those.
+    /// what it has asked is withdrawn, what it has read of the channels is forgotten, and its inboxes at AgentMail are
+    /// nobody's. A run of it goes on and has nothing to report on any more; its locks are that run's, and end with it
+    /// or by their time. Gives who it was, the tasks that went back, and how many messages of its inbox it leaves
+    /// unread: whoever leads next gets those.
     ///
     /// # Errors
     /// `not_found` for who is no member; `forbidden` unless the caller leads or administers, or is the member itself.
@@ -95,6 +96,7 @@ impl Service {
                 self.drop_service(who, request, agent).await;
                 self.withdraw_all_questions(who, derived(request, "questions"), agent).await;
                 self.forget_reader(who, request, agent).await;
+                self.give_up_inboxes(who, request, agent).await;
                 Ok(json!({
                     "id": agent, "name": known["name"], "isLead": known["isLead"], "returnedTasks": returned,
                     "unreadMessages": self.unread_in_inbox(who, agent).await,
@@ -359,6 +361,26 @@ mod tests {
         joined(&service, "ann", Role::Worker).await;
         assert_eq!(service.unread(&ann).await.unwrap(), (2, 0), "to her all is new, and nothing is for her");
         assert_eq!(service.unread(&lead).await.unwrap(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn an_inbox_of_a_member_that_is_removed_is_free_for_others() {
+        let node = node();
+        let service = Service::new(node.entities.clone());
+        let lead = joined(&service, "lead", Role::Lead).await;
+        let ann = joined(&service, "ann", Role::Worker).await;
+        let bob = joined(&service, "bob", Role::Worker).await;
+        let register = async |who: &Principal, inbox: &str| {
+            service.register_inbox(who, Uuid::now_v7(), inbox.to_owned(), None).await
+        };
+        for inbox in ["a@agentmail.to", "b@agentmail.to"] {
+            register(&ann, inbox).await.unwrap();
+        }
+        assert_eq!(register(&bob, "a@agentmail.to").await.unwrap_err().code, Code::Forbidden);
+        service.remove_member(&lead, Uuid::now_v7(), &named("ann")).await.unwrap();
+        assert_eq!(register(&bob, "A@agentmail.to").await.unwrap().len(), 1);
+        joined(&service, "ann", Role::Worker).await;
+        assert!(service.inboxes(&ann).await.unwrap().is_empty());
     }
 
     #[tokio::test]

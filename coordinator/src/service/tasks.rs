@@ -91,10 +91,10 @@ impl Service {
         request: Uuid,
         wanted: Wanted,
     ) -> Result<Changed, Refusal> {
-        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        policy::require_arranging(who)?;
         let mut wanted = wanted;
         self.inherit_epic(who, &mut wanted.spec).await?;
-        let by = (who.role != Role::Operator).then_some(who.agent);
+        let by = who.as_agent();
         let key = who.entity(Kind::Pool);
         let mut facts = Vec::new();
         // The pool asks for what it has forgotten. A task that ends in between is asked for in the next turn.

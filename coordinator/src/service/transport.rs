@@ -78,8 +78,9 @@ impl Service {
             return Err(unexpected("the agent"));
         };
         if found.external {
-            let problem =
-                format!("{instance} runs without a runner, so there is nobody who could use tools in it");
+            let problem = format!(
+                "{instance} runs without a runner, so nobody could use tools in it; name one on a runner"
+            );
             return Err(Refusal::new(Code::Forbidden, problem));
         }
         let state = found.state.as_str();

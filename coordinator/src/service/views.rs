@@ -193,7 +193,12 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         "schedules" => {
             (live(Kind::Schedules, "schedule"), vec![Order::ascending("name")?, Order::ascending("id")?])
         }
-        "messages" => (of(Kind::Channels, "message"), newest("createdAt", "id")?),
+        // Those of one moment stand in the order of their channel.
+        "messages" => {
+            let order =
+                vec![Order::descending("createdAt")?, Order::descending("number")?, Order::ascending("id")?];
+            (of(Kind::Channels, "message"), order)
+        }
         "inbox" => (of(Kind::Inboxes, "message"), newest("createdAt", "id")?),
         "costs" => return costs::reports(who),
         "costs-by-day" => return costs::by_day(who),
@@ -224,7 +229,9 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use futures::future::join_all;
     use skein_shared::agent::{Agent, Class, Command, Definition, Reply, Report};
+    use skein_shared::channels;
     use skein_shared::id::{InstanceId, Name};
     use uuid::Uuid;
 
@@ -232,6 +239,43 @@ mod tests {
     use crate::auth::Role;
     use crate::entity::Request;
     use crate::entity::tests::{Node, node, swarm};
+    use crate::service::messages::Draft;
+    use crate::service::programs::Messages;
+    use crate::service::swarm::Introduction;
+
+    #[tokio::test]
+    async fn messages_of_one_moment_stand_in_the_order_in_which_they_were_posted() {
+        const MESSAGES: u64 = 60;
+        let node = node();
+        let (service, who) = (Service::new(node.entities.clone()), Principal::named("ann", Role::Worker));
+        let introduction = Introduction { name: "ann".to_owned(), ..Introduction::default() };
+        service.join(&who, Uuid::now_v7(), introduction).await.unwrap();
+        let posted = (0..MESSAGES).map(|_| {
+            let draft = Draft { content: "hello".to_owned(), ..Draft::default() };
+            service.post_message(&who, Uuid::now_v7(), draft)
+        });
+        for posted in join_all(posted).await {
+            posted.unwrap();
+        }
+        let numbers = |rows: &[Value]| {
+            rows.iter().map(|message| message["number"].as_u64().unwrap()).collect::<Vec<u64>>()
+        };
+        let wanted = Messages { channel: channels::GENERAL, limit: 100, ..Messages::default() };
+        let read = service.list_messages(&who, wanted).await.unwrap();
+        assert_eq!(numbers(&read), (1..=MESSAGES).collect::<Vec<u64>>());
+
+        let (mut listed, mut after) = (Vec::new(), String::new());
+        loop {
+            let wanted = Wanted { view: "messages", after: &after, limit: Some(7), ..Wanted::default() };
+            let page = service.rows(&who, wanted).await.unwrap();
+            listed.extend(page.rows);
+            if page.next.is_empty() {
+                break;
+            }
+            after = page.next;
+        }
+        assert_eq!(numbers(&listed), (1..=MESSAGES).rev().collect::<Vec<u64>>());
+    }
 
     async fn tell(node: &Node, command: Command) -> Reply {
         let key = EntityKey::agent(&swarm(), &Name::parse("worker").unwrap());

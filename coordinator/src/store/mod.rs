@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 pub use receipt::Receipt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -344,6 +346,19 @@ pub trait Store: Send + Sync + 'static {
 
     /// Live documents of an entity after the given one, in the byte order of their keys.
     async fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Result<LivePage, StoreError>;
+
+    /// The live documents behind the first page of an entity, which ends with the given one: pages of [`LIVE_PAGE`] up
+    /// to the one with fewer, behind which nothing is to be asked for. Where that saves time some are read ahead.
+    fn rest<'a>(&'a self, key: &'a EntityKey, last: String) -> BoxStream<'a, Result<LivePage, StoreError>> {
+        let next = move |after: Option<String>| async move {
+            let Some(after) = after else { return Ok(None) };
+            let page = self.live(key, &after, LIVE_PAGE).await?;
+            let last = page.documents.last().filter(|_| page.documents.len() == LIVE_PAGE);
+            let after = last.map(|last| last.key.clone());
+            Ok::<_, StoreError>(Some((page, after)))
+        };
+        stream::try_unfold(Some(last), next).boxed()
+    }
 
     /// Reads one document, head and body.
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;

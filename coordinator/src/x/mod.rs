@@ -52,27 +52,42 @@ impl Api {
     /// When X does not answer, or refuses it; [`Error::Invalid`] when the address does not pass the check.
     pub async fn webhook(&self) -> Result<String, Error> {
         let bearer = bearer(&self.account.bearer_token())?;
-        let Some(known) = self.known(&bearer).await? else {
+        let Some(known) = self.known(&bearer, "url", self.account.url.as_str()).await? else {
             let wanted = json!({ "url": self.account.url });
             let answer = self.ask(Method::POST, "2/webhooks", &bearer, Some(wanted)).await?;
             // Not every answer to a POST wraps what was made.
             return id(answer.get("data").unwrap_or(&answer));
         };
         let id = id(&known)?;
-        if known["valid"] == false {
-            self.ask(Method::PUT, &format!("2/webhooks/{id}"), &bearer, None).await?;
-            if self.known(&bearer).await?.is_none_or(|webhook| webhook["valid"] == false) {
-                return Err(Error::Invalid);
-            }
-        }
+        self.validate(&bearer, &id, &known).await?;
         Ok(id)
     }
 
-    /// The webhook that sends to the account's address, if X has one.
-    async fn known(&self, bearer: &HeaderValue) -> Result<Option<Value>, Error> {
+    /// Sees to it that X sends by a webhook that it was sending by. Says whether there is one of this id still.
+    ///
+    /// # Errors
+    /// As [`Self::webhook`].
+    pub async fn keep(&self, webhook: &str) -> Result<bool, Error> {
+        let bearer = bearer(&self.account.bearer_token())?;
+        let Some(known) = self.known(&bearer, "id", webhook).await? else { return Ok(false) };
+        self.validate(&bearer, webhook, &known).await.map(|()| true)
+    }
+
+    /// Has X check the address of a webhook again that did not answer when it was checked last.
+    async fn validate(&self, bearer: &HeaderValue, id: &str, known: &Value) -> Result<(), Error> {
+        if known["valid"] != false {
+            return Ok(());
+        }
+        self.ask(Method::PUT, &format!("2/webhooks/{id}"), bearer, None).await?;
+        let now = self.known(bearer, "id", id).await?;
+        if now.is_none_or(|webhook| webhook["valid"] == false) { Err(Error::Invalid) } else { Ok(()) }
+    }
+
+    /// The webhook of the app that has this value in this field, if X has one.
+    async fn known(&self, bearer: &HeaderValue, field: &str, is: &str) -> Result<Option<Value>, Error> {
         let known = self.ask(Method::GET, "2/webhooks", bearer, None).await?;
-        let ours = |webhook: &&Value| webhook["url"] == self.account.url.as_str();
-        Ok(known["data"].as_array().and_then(|webhooks| webhooks.iter().find(ours)).cloned())
+        let is_meant = |webhook: &&Value| webhook[field] == is;
+        Ok(known["data"].as_array().and_then(|webhooks| webhooks.iter().find(is_meant)).cloned())
     }
 
     /// Has what happens around the account sent to a webhook. Says whether that is new.

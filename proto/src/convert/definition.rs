@@ -48,7 +48,8 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     if !ROLES.contains(&definition.role.as_str()) {
         return Err(invalid(agent, "role", &format!("use one of {}", ROLES.join(", "))));
     }
-    within(agent, "instances", u64::from(definition.instances), 1, u64::from(INSTANCES))?;
+    // With none it takes no work, as if somebody had disabled it.
+    within(agent, "instances", u64::from(definition.instances), 0, u64::from(INSTANCES))?;
     within(agent, "work_queue", u64::from(definition.work_queue), 0, u64::from(QUEUE))?;
     within(agent, "max_waiting", u64::from(definition.max_waiting), 0, u64::from(QUEUE))?;
     within(agent, "max_call_depth", u64::from(definition.max_call_depth), 0, u64::from(CALL_DEPTH))?;
@@ -191,7 +192,8 @@ mod tests {
         assert!(spoilt(|d| d.name = "Worker".into()).contains("not a name"));
         assert!(spoilt(|d| d.name = "default".into()).contains("reserved"));
         assert!(spoilt(|d| d.role = "boss".into()).contains("lead, worker, observer"));
-        assert!(spoilt(|d| d.instances = 0).contains("instances: 0 is not between 1"));
+        check(&AgentDefinition { instances: 0, ..worker() }).unwrap();
+        assert!(spoilt(|d| d.instances = u32::MAX).contains("is not between 0 and"));
         assert!(spoilt(|d| d.timeout_ms = u64::MAX).contains("timeout_ms"));
         assert!(spoilt(|d| d.subscriptions = vec!["[]".into()]).contains("JSON object"));
     }

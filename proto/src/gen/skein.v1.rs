@@ -892,6 +892,9 @@ pub struct ForgetMemoryRequest {
     pub swarm: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub memory: ::prost::alloc::string::String,
+    /// Of the caller's own choice; empty for none.
+    #[prost(string, tag = "3")]
+    pub idempotency_key: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskRequest {
@@ -1006,9 +1009,12 @@ pub struct SteerAgentRequest {
     /// Empty for all.
     #[prost(string, tag = "2")]
     pub agent: ::prost::alloc::string::String,
-    /// pause, resume, enable or disable
+    /// pause, resume, enable, disable, remove or scale
     #[prost(string, tag = "3")]
     pub order: ::prost::alloc::string::String,
+    /// Of the order scale: the most runs at a time. Left out, what the definition says holds again.
+    #[prost(uint32, optional, tag = "4")]
+    pub scale: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeadLetterRequest {

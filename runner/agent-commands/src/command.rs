@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Exit {
         code: u8,
     },
+    /// The event comes from standard input.
+    Hook,
 }
 
 /// A request of the gateway.
@@ -59,6 +61,11 @@ impl Request {
 
     pub(crate) fn returned(value: &str) -> Self {
         Self::post("/signals/return", &[("value", json::text(value))])
+    }
+
+    /// `question` is JSON already.
+    pub(crate) fn hook(question: &str) -> Self {
+        Self { path: "/hook".to_owned(), body: Some(question.to_owned()) }
     }
 
     pub(crate) fn exit(code: u8) -> Self {
@@ -123,6 +130,7 @@ fn command(name: &str, words: Vec<String>) -> Result<Command, String> {
             };
             Ok(Command::Exit { code })
         }
+        "skein-hook" => none(&words).map(|()| Command::Hook),
         _ => {
             let fields: Vec<_> = text(&words).iter().map(|text| ("reason", json::text(text))).collect();
             Ok(Command::Shutdown(Request::post("/shutdown", &fields)))
@@ -235,6 +243,7 @@ mod tests {
         assert_eq!(parsed("al-subagent-check 1-a"), Ok(Command::Once(check)));
         assert_eq!(parsed("al-subagent helper"), Ok(Command::Call { agent: "helper".to_owned() }));
         assert_eq!(parsed("al-return"), Ok(Command::Return { value: None }));
+        assert_eq!(parsed("skein-hook"), Ok(Command::Hook));
         assert_eq!(
             (parsed("al-exit"), parsed("al-exit 3")),
             (Ok(Command::Exit { code: 15 }), Ok(Command::Exit { code: 3 }))
@@ -257,6 +266,7 @@ mod tests {
             "al-subagent-wait",
             "al-status",
             "al-rerun now",
+            "skein-hook now",
             "al-exit 256",
             "al-exit 1 2",
             "skein-agent nonsense",

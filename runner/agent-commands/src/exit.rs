@@ -45,6 +45,11 @@ impl Failure {
         Self { status: of_http(http), said: Said::Json(json.to_owned()) }
     }
 
+    /// Whether it says nothing of what was asked for, and may be over in a moment.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self.status, UNAVAILABLE | UNREACHABLE | BAD_GATEWAY | GATEWAY_TIMEOUT)
+    }
+
     pub(crate) fn json(&self) -> String {
         match &self.said {
             Said::Json(json) => json.clone(),

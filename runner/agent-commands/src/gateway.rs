@@ -41,7 +41,12 @@ impl Gateway {
 
     /// Sends a request and gives the JSON of a success. `patience` is how long the gateway may wait with its answer.
     pub(crate) fn ask(&self, request: &Request, patience: Duration) -> Result<String, Failure> {
-        let answer = self.exchange(request, patience).map_err(|error| self.unreachable(request, &error))?;
+        self.ask_within(request, TOTAL + patience)
+    }
+
+    /// The same with another limit to all of it.
+    pub(crate) fn ask_within(&self, request: &Request, limit: Duration) -> Result<String, Failure> {
+        let answer = self.exchange(request, limit).map_err(|error| self.unreachable(request, &error))?;
         let (status, body) = parse(&answer).ok_or_else(|| {
             let problem = format!("what answers at {} is no gateway of Skein", self.address);
             Failure::new(exit::UNEXPECTED, problem)
@@ -64,13 +69,13 @@ impl Gateway {
     }
 
     #[expect(clippy::disallowed_methods, reason = "this program has no clock but the system's")]
-    fn exchange(&self, request: &Request, patience: Duration) -> std::io::Result<Vec<u8>> {
-        let end = Instant::now() + TOTAL + patience;
+    fn exchange(&self, request: &Request, limit: Duration) -> std::io::Result<Vec<u8>> {
+        let end = Instant::now() + limit;
         let left = || -> std::io::Result<Option<Duration>> {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
         };
-        let mut stream = TcpStream::connect_timeout(&self.address, CONNECT)?;
+        let mut stream = TcpStream::connect_timeout(&self.address, CONNECT.min(limit))?;
         stream.set_write_timeout(left()?)?;
         stream.write_all(self.head(request).as_bytes())?;
         stream.write_all(request.body.as_deref().unwrap_or_default().as_bytes())?;
@@ -196,6 +201,45 @@ mod tests {
             asked.contains("Authorization: Bearer secret\r\n") && asked.ends_with(r#"{"resourceKey":"a:b"}"#),
             "{asked}"
         );
+    }
+
+    #[test]
+    fn a_wait_for_calls_outlasts_a_gateway_that_cannot_answer_just_now() {
+        let over = "{\"status\":\"completed\",\"returnValue\":\"x\"}";
+        let completed = "HTTP/1.0 200 OK\r\n\r\n{\"status\":\"completed\",\"returnValue\":\"x\"}";
+        let (gateway, serving) = gateway(vec!["HTTP/1.0 503 Unavailable\r\n\r\nlater", completed]);
+        let calls = ["7".to_owned()];
+        let waited = crate::wait(&gateway, &calls, Duration::from_secs(60));
+        assert_eq!(waited, Ok((format!("{{\"7\":{over}}}"), exit::OK)));
+        assert_eq!(serving.join().unwrap().len(), 2);
+
+        let (gateway, _serving) = self::gateway(vec!["HTTP/1.0 404 Not Found\r\n\r\n{\"ok\":false}"]);
+        let refused = crate::wait(&gateway, &calls, Duration::from_secs(60)).unwrap_err();
+        assert_eq!(refused.status, exit::NOT_FOUND, "it is no call of ours, however long we wait");
+    }
+
+    #[test]
+    fn a_hook_is_answered_by_what_the_gateway_says_and_by_nothing_when_it_says_nothing() {
+        let session = format!("gateway-{}", std::process::id());
+        let event =
+            format!(r#"{{"hook_event_name":"PreToolUse","session_id":"{session}","tool_name":"Bash"}}"#);
+        let block = "HTTP/1.0 200 OK\r\n\r\n{\"ok\":true,\"block\":\"it was cancelled\"}";
+        let (gateway, serving) = gateway(vec![block, "HTTP/1.0 503 Unavailable\r\n\r\nlater"]);
+        let said = crate::answer(&event, Some(&gateway));
+        assert!(
+            said.contains(r#""permissionDecision":"deny""#) && said.contains("it was cancelled"),
+            "{said}"
+        );
+        assert_eq!(crate::answer(&event, Some(&gateway)), "");
+        let asked = serving.join().unwrap().remove(0);
+        assert!(asked.starts_with("POST /hook HTTP/1.0") && !asked.contains(&session), "{asked}");
+
+        // Somebody who takes requests and never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let gateway = Gateway { address: silent.local_addr().unwrap(), token: "secret".to_owned() };
+        assert_eq!(crate::answer(&event, Some(&gateway)), "");
+        assert_eq!(crate::answer(&event, None), "");
+        std::fs::remove_file(crate::hook::state::file(&std::env::temp_dir(), &session)).unwrap();
     }
 
     #[test]

@@ -24,6 +24,32 @@ pub(crate) fn text(text: &str) -> String {
     json
 }
 
+/// The text that a value of JSON is. None if it is no text.
+pub(crate) fn plain(json: &str) -> Option<String> {
+    let mut letters = json.strip_prefix('"')?.strip_suffix('"')?.chars();
+    let mut text = String::new();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            text.push(letter);
+            continue;
+        }
+        text.push(match letters.next()? {
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'u' => {
+                let digits: String = letters.by_ref().take(4).collect();
+                // One half of a letter that JSON writes as two is none.
+                char::from_u32(u32::from_str_radix(&digits, 16).ok()?).unwrap_or(char::REPLACEMENT_CHARACTER)
+            }
+            other => other,
+        });
+    }
+    Some(text)
+}
+
 /// An object of values that are JSON already.
 pub(crate) fn object(fields: &[(String, String)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(name, json)| format!("{}:{json}", text(name))).collect();
@@ -99,6 +125,17 @@ mod tests {
     #[test]
     fn texts_are_escaped() {
         assert_eq!(text("a \"b\"\\\n\t\u{1} ü"), "\"a \\\"b\\\"\\\\\\n\\t\\u0001 ü\"");
+    }
+
+    #[test]
+    fn texts_are_read_as_they_were() {
+        for whole in ["", "a \"b\"\\\n\t\r\u{1} ü\u{1f986}"] {
+            assert_eq!(plain(&text(whole)).as_deref(), Some(whole));
+        }
+        assert_eq!(plain(r#""\/ \u00fc \ud83e""#).as_deref(), Some("/ ü \u{fffd}"));
+        for other in ["", "7", "{}", "\"", r#""\u12"#, r#""\uzzzz""#, "null"] {
+            assert_eq!(plain(other), None, "{other}");
+        }
     }
 
     #[test]

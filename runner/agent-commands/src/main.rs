@@ -4,27 +4,35 @@
 //! (`skein-agent rlock KEY`). It prints one JSON value and its exit status says what came of it. Whatever is not a
 //! clear success is a failure: a script that goes on after one has what it asked for.
 //!
+//! It also answers the hooks of Claude Code, whose manners are others: it prints what that reads, or nothing.
+//!
 //! `command` reads the command line, `gateway` asks, `json` reads and writes the little JSON that there is, `names` has
-//! the commands and `exit` the statuses.
+//! the commands, `exit` the statuses, and `hook` decides what is said to a hook.
 
 mod command;
 mod exit;
 mod gateway;
+mod hook;
 mod json;
 mod names;
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use command::{Command, Request};
 use exit::Failure;
 use gateway::Gateway;
+use hook::Hook;
 
 /// Longest standard input that is read: the longest value that a caller can get.
 const INPUT: usize = 16 << 20;
 /// How long one question after a call may wait for its end.
 const ASK: Duration = Duration::from_secs(5);
+/// How long a wait rests that cannot ask just now.
+const REST: Duration = Duration::from_secs(1);
+/// How long a hook waits for the gateway. The model waits with it, before each tool.
+const HOOK: Duration = Duration::from_secs(2);
 /// How long a run that ends itself waits for that.
 const END: Duration = Duration::from_secs(60);
 
@@ -33,8 +41,10 @@ fn main() -> ExitCode {
         Ok((said, status)) => (said, status),
         Err(failure) => (failure.json(), failure.status),
     };
-    // A script that does not read what is printed still gets the status.
-    let _ = writeln!(std::io::stdout(), "{said}");
+    if !said.is_empty() {
+        // A script that does not read what is printed still gets the status.
+        let _ = writeln!(std::io::stdout(), "{said}");
+    }
     ExitCode::from(status)
 }
 
@@ -64,14 +74,31 @@ fn run(command: Command) -> Result<(String, u8), Failure> {
             rest_of_the_run();
             Ok((said, code))
         }
+        Command::Hook => {
+            // What is wrong with an event is nothing that a model can mend.
+            let event = input(std::io::stdin()).unwrap_or_default();
+            Ok((answer(&event, Gateway::of_environment().ok().as_ref()), exit::OK))
+        }
     }
+}
+
+/// What is said to the event of a hook; nothing is an answer too.
+#[expect(clippy::disallowed_methods, reason = "this program has no clock but the system's")]
+fn answer(event: &str, gateway: Option<&Gateway>) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_millis()).unwrap_or_default();
+    let Some(hook) = Hook::begin(event, &std::env::temp_dir(), now) else { return String::new() };
+    let question = hook.question().map(Request::hook);
+    let told = gateway.zip(question).and_then(|(gateway, question)| gateway.ask_within(&question, HOOK).ok());
+    hook.answer(told.as_deref()).unwrap_or_default()
 }
 
 fn once(gateway: &Gateway, request: &Request) -> Result<String, Failure> {
     gateway.ask(request, Duration::ZERO)
 }
 
-/// Asks after one call after the other, until all are over.
+/// Asks after one call after the other, until all are over. A coordinator that is started again, or gives way to
+/// another, ends no wait: the calls go on meanwhile.
 #[expect(clippy::disallowed_methods, reason = "this program has no clock but the system's")]
 fn wait(gateway: &Gateway, calls: &[String], timeout: Duration) -> Result<(String, u8), Failure> {
     let end = Instant::now() + timeout;
@@ -80,7 +107,13 @@ fn wait(gateway: &Gateway, calls: &[String], timeout: Duration) -> Result<(Strin
         let said = loop {
             let left = end.saturating_duration_since(Instant::now());
             let patience = ASK.min(left);
-            let said = gateway.ask(&Request::check(call, patience.as_secs()), patience)?;
+            let said = match gateway.ask(&Request::check(call, patience.as_secs()), patience) {
+                Err(failure) if failure.passes() && !left.is_zero() => {
+                    std::thread::sleep(REST.min(left));
+                    continue;
+                }
+                said => said?,
+            };
             let status = json::field(&said, "status").unwrap_or_default();
             if matches!(status, "\"completed\"" | "\"error\"") {
                 break said;

@@ -1,7 +1,7 @@
 //! The commands. The runner reads this too, and links each name to the program.
 
 /// The names under which the program is called, each with what it takes and what it does.
-pub(crate) const NAMES: [(&str, &str, &str); 11] = [
+pub(crate) const NAMES: [(&str, &str, &str); 12] = [
     ("rlock", "KEY [--ttl SECONDS]", "take a lock; never waits"),
     ("runlock", "KEY", "give it back"),
     ("rlock-heartbeat", "KEY [--ttl SECONDS]", "start its time to live anew"),
@@ -13,4 +13,5 @@ pub(crate) const NAMES: [(&str, &str, &str); 11] = [
     ("al-rerun", "", "have this run followed by another"),
     ("al-exit", "[STATUS]", "end this run with an exit status (15)"),
     ("al-shutdown", "[REASON]", "kill this run"),
+    ("skein-hook", "< EVENT", "answer a hook of Claude Code"),
 ];

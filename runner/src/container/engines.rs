@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::docker::{Container, DockerEngine};
+use super::docker::{self, Container, DockerEngine};
 use super::process::ProcessEngine;
 use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec, User};
 
@@ -47,8 +47,8 @@ impl Engines {
     }
 
     /// Returns when there is a Docker daemon after all: it may have been started after the runner. A machine that never
-    /// has one is asked for little, and told nothing of it.
-    pub async fn find_docker(&self, mark: &str, launcher: &[OsString]) {
+    /// has one is asked for little, and told nothing of it. The runner has the instances that are `known`.
+    pub async fn find_docker(&self, mark: &str, launcher: &[OsString], known: impl Fn(&str) -> bool) {
         let mut pause = PAUSE;
         let docker = loop {
             tokio::time::sleep(pause).await;
@@ -57,19 +57,26 @@ impl Engines {
                 Err(_) => pause = (pause * 2).min(LONGEST),
             }
         };
-        // A runner that holds a container does not start without Docker, and none was started since: what there is was
-        // left by a start that was cut short.
-        for stray in docker.list().await {
+        self.has_come(docker, known).await;
+        tracing::info!("Docker is there: agents with an image can run here from now on");
+    }
+
+    /// Takes the daemon in, and ends what it has that is no instance of the runner's: none was started since the runner
+    /// was, so that it was left by a start that was cut short.
+    pub(super) async fn has_come(&self, docker: DockerEngine, known: impl Fn(&str) -> bool) {
+        let mut left = docker.list().await;
+        left.retain(|one| !known(one));
+        for stray in left {
             tracing::warn!(instance = stray, "ending a container that was left while Docker was not there");
             if let Err(problem) = docker.sweep(&stray).await {
                 tracing::error!(instance = stray, %problem, "a container that was left was not ended");
             }
         }
         self.docker.get_or_init(|| docker);
-        tracing::info!("Docker is there: agents with an image can run here from now on");
     }
 
-    /// Without Docker there is no container; a runner that holds one does not start.
+    /// Without Docker nothing is asked of a container, but that it stands still: what the runner holds in one waits, by
+    /// [`Engine::reaches`].
     fn of(&self, in_container: bool) -> &dyn Engine {
         match self.docker.get() {
             Some(docker) if in_container => docker,
@@ -87,6 +94,13 @@ impl Engines {
 impl Engine for Engines {
     fn names(&self) -> Vec<&'static str> {
         self.all().flat_map(Engine::names).collect()
+    }
+
+    fn reaches(&self, in_container: bool) -> Result<(), Failure> {
+        match (&self.missing, self.docker.get()) {
+            (Some(problem), None) if in_container => Err(problem.clone()),
+            _ => Ok(()),
+        }
     }
 
     async fn door(&self, container: Option<&Container>) -> Result<IpAddr, Failure> {
@@ -114,7 +128,10 @@ impl Engine for Engines {
     }
 
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure> {
-        self.of(handle.container.is_some()).freeze(handle).await
+        match self.reaches(handle.container.is_some()) {
+            Ok(()) => self.of(handle.container.is_some()).freeze(handle).await,
+            Err(_) => docker::freeze_alone(handle).await,
+        }
     }
 
     async fn thaw(&self, handle: &Handle) -> Result<(), Failure> {

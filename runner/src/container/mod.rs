@@ -36,6 +36,15 @@ pub trait Engine: Send + Sync {
     /// The names under which the runner announces it, such as `process`.
     fn names(&self) -> Vec<&'static str>;
 
+    /// Whether anything can be said of instances in containers, or of the others.
+    ///
+    /// # Errors
+    /// While what such instances live in is not there: nothing may be concluded from that, nor asked of any of them, but
+    /// that it stands still.
+    fn reaches(&self, _in_container: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// The address of this machine at which an instance's endpoint has to listen so that the instance reaches it.
     async fn door(&self, container: Option<&Container>) -> Result<IpAddr, Failure>;
 
@@ -131,8 +140,19 @@ pub struct Spec {
     /// Where a container's writable folders lie when they are to outlive it. Without one they are memory, and go with
     /// it.
     pub kept: Option<Kept>,
+    /// What a container has in place of the folder of the definition, if that is not all.
+    pub joined: Option<Joined>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
+}
+
+/// A folder that is put together of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Of this machine, with an empty folder for each that is mounted over it.
+    pub folder: PathBuf,
+    /// These, by their names in it.
+    pub mounts: BTreeMap<String, PathBuf>,
 }
 
 /// Folders of this machine for what an instance in a container writes.

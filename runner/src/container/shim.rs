@@ -7,6 +7,7 @@
 //! then becomes the agent under the same pid, or stays above it as its [`init`].
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -60,7 +61,8 @@ pub fn exec_agent(agent: &ExecAgent) -> ExitCode {
     match prepare(agent).and_then(|()| become_agent(agent)) {
         Ok(ended) => ended,
         Err(problem) => {
-            eprintln!("skein: the agent was not started: {problem}");
+            // A log on a full disk takes no more, and then the status says it.
+            let _ = writeln!(io::stderr(), "skein: the agent was not started: {problem}");
             ExitCode::from(FAILED)
         }
     }

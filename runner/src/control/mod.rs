@@ -29,13 +29,13 @@ use crate::container::docker::DockerEngine;
 use crate::container::engines::Engines;
 use crate::container::mark;
 use crate::container::process::ProcessEngine;
-use crate::container::{Engine, Failure, Isolation, isolation};
+use crate::container::{Engine, Isolation, isolation};
 use crate::credentials::Credentials;
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::instance::folders::Folders;
-use crate::instance::ledger::{Ledger, Row};
+use crate::instance::ledger::Ledger;
 use crate::instance::{Instances, Shared, users};
 use asks::Asks;
 use bearer::Bearer;
@@ -116,9 +116,6 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let mark = mark::of(config.name.as_str(), &identity);
     let docker = DockerEngine::connect(&mark, &config.launcher).await;
     let is_late = docker.is_err();
-    if let Err(problem) = &docker {
-        nothing_is_contained(&ledger, &folders, problem).await?;
-    }
     let engine = Arc::new(Engines::new(ProcessEngine::new(&mark, config.launcher.clone()), docker));
     agents.refuse(|known| engine.check(known.container.as_ref()));
     for (_, problem) in &agents.wrong {
@@ -141,8 +138,9 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     if is_late {
         let (late, launcher, read_again) =
             (Arc::clone(&engine), runner.config.launcher.clone(), watch.again());
+        let held = Arc::clone(&runner.instances);
         tasks.spawn(async move {
-            late.find_docker(&mark, &launcher).await;
+            late.find_docker(&mark, &launcher, |instance| held.follows(instance)).await;
             engines.send_replace(late.names());
             read_again();
         });
@@ -279,32 +277,24 @@ fn agent_commands_in(folders: &Folders) -> Option<PathBuf> {
     }
 }
 
-/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended.
-/// Nor can what sleeps with the files of its container be woken when its wait is over.
-async fn nothing_is_contained(ledger: &Ledger, folders: &Folders, problem: &Failure) -> Result<(), Error> {
-    let contained = |row: &Row| match &row.handle {
-        Some(handle) => handle.container.is_some(),
-        // A plain one has its endpoint at the loopback. One that has not begun is started again.
-        None => {
-            folders.kept(&row.instance).home.exists()
-                || (!row.address.is_loopback() && !folders.unbegun(&row.instance).exists())
-        }
-    };
-    match ledger.held().await?.into_iter().find(|row| row.state.is_live() && contained(row)) {
-        Some(row) => Err(Error::config(format!("{} lives in a container, and {problem}", row.instance))),
-        None => Ok(()),
-    }
-}
-
 /// The streams to the coordinators that were named at the start, and to those that these know of.
 struct Streams {
     runner: Arc<Runner>,
     hang_up: CancellationToken,
     running: JoinSet<Result<(), Error>>,
-    /// Those that were not named, with what ends their streams and their number.
-    learned: BTreeMap<Node, (CancellationToken, usize)>,
+    /// Those that were not named.
+    learned: BTreeMap<Node, Learned>,
     /// How many streams there have been.
     count: usize,
+}
+
+/// A stream to a coordinator of which others have told.
+struct Learned {
+    /// Where it was when the stream was opened.
+    url: String,
+    end: CancellationToken,
+    /// The number of the stream.
+    index: usize,
 }
 
 impl Streams {
@@ -349,13 +339,14 @@ impl Streams {
         }
     }
 
+    /// One that has another address since is as good as a new one: a node keeps its name over its restarts.
     fn adjust(&mut self, known: BTreeMap<Node, String>) {
         let upstreams = self.runner.instances.upstreams().clone();
-        self.learned.retain(|node, (end, index)| {
-            let stays = known.contains_key(node);
+        self.learned.retain(|node, learned| {
+            let stays = known.get(node) == Some(&learned.url);
             if !stays {
-                end.cancel();
-                upstreams.forget(*index);
+                learned.end.cancel();
+                upstreams.forget(learned.index);
             }
             stays
         });
@@ -365,45 +356,9 @@ impl Streams {
             }
             let (end, index) = (self.hang_up.child_token(), self.count);
             match self.open(&url, Some(node.clone()), end.clone()) {
-                Ok(()) => _ = self.learned.insert(node, (end, index)),
+                Ok(()) => _ = self.learned.insert(node, Learned { url, end, index }),
                 Err(problem) => tracing::warn!(node, url, %problem, "a coordinator cannot be reached"),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use skein_shared::fence::{Epoch, Token};
-
-    use super::*;
-    use crate::instance::ledger::State;
-
-    #[tokio::test]
-    async fn without_docker_a_runner_does_not_start_while_something_of_a_container_is_kept() {
-        let root = tempfile::tempdir().unwrap();
-        let (folders, _lock) =
-            Folders::open(&root.path().join("data"), Some(&root.path().join("work")), Isolation::None)
-                .unwrap();
-        let ledger = Ledger::open(&folders.ledger()).unwrap();
-        let problem = Failure("Docker does not answer".to_owned());
-        let token = Token { epoch: Epoch(1), number: 1 };
-        let mut row = Row::new("worker-1".to_owned(), "default".to_owned(), "worker".to_owned(), token, "");
-        row.state = State::Spilled;
-        ledger.save(row, None).await.unwrap();
-        nothing_is_contained(&ledger, &folders, &problem).await.unwrap();
-
-        // Of this one the runner crashed before it knew its container.
-        let mut row = Row::new("worker-2".to_owned(), "default".to_owned(), "worker".to_owned(), token, "");
-        (row.state, row.address) = (State::Starting, [172, 18, 0, 1].into());
-        ledger.save(row.clone(), None).await.unwrap();
-        let refused = nothing_is_contained(&ledger, &folders, &problem).await.unwrap_err().to_string();
-        assert!(refused.contains("worker-2 lives in a container"), "{refused}");
-        row.state = State::Ended;
-        ledger.save(row, None).await.unwrap();
-
-        folders.open_kept("worker-1", None).unwrap();
-        let refused = nothing_is_contained(&ledger, &folders, &problem).await.unwrap_err().to_string();
-        assert!(refused.contains("worker-1 lives in a container, and Docker does not answer"), "{refused}");
     }
 }

@@ -84,9 +84,16 @@ impl Credentials {
     pub fn read(&self, reference: &Reference) -> Result<Fields, String> {
         let place = self.place(reference);
         let mut fields = Fields::new();
-        let entries = fs::read_dir(&place).into_iter().flatten().flatten();
-        for entry in entries.filter(|entry| entry.path().is_file()) {
+        for entry in entries(&place)
+            .map_err(|error| format!("{reference}: {} cannot be read: {error}", place.display()))?
+            .iter()
+            .filter(|entry| entry.path().is_file())
+        {
             let field = entry.file_name().to_string_lossy().into_owned();
+            // A value that was being set, or what editors and file managers leave behind.
+            if field.starts_with('.') {
+                continue;
+            }
             let value = fs::read_to_string(entry.path())
                 .map_err(|error| format!("{reference}: the field {field} cannot be read: {error}"))?;
             fields.insert(field, SecretString::from(value.trim_end_matches(['\r', '\n'])));
@@ -181,18 +188,21 @@ impl Credentials {
 
 /// The entries of a folder that are names, in order. Of a folder that is not there, none.
 fn names(folder: &Path) -> std::io::Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        names.extend(entry?.file_name().into_string().ok().filter(|name| is_name(name)));
-    }
+    let found = entries(folder)?;
+    let names = found.iter().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| is_name(name)).collect();
     names.sort();
     Ok(names)
+}
+
+/// All that is in a folder; nothing where there is none.
+fn entries(folder: &Path) -> std::io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(folder) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        found => found?.collect(),
+    }
 }
 
 /// Letters, digits, `_` and `-`: such a name leads to no other place.
@@ -232,6 +242,21 @@ mod tests {
     }
 
     #[test]
+    fn hidden_files_beside_the_fields_are_none() {
+        let root = tempfile::tempdir().unwrap();
+        let credentials = Credentials::new(root.path().to_owned());
+        let key = reference("openai_key");
+        credentials.set(&key, "key", &SecretString::from("whole")).unwrap();
+        let place = credentials.place(&key);
+        fs::write(place.join(".key"), "who").unwrap();
+        fs::write(place.join(".key.swp"), [0xff]).unwrap();
+        let fields = credentials.read(&key).unwrap();
+        assert_eq!(fields.keys().collect::<Vec<_>>(), ["key"]);
+        fs::remove_file(place.join("key")).unwrap();
+        assert!(credentials.read(&key).unwrap_err().contains("there is no credential openai_key"));
+    }
+
+    #[test]
     fn what_cannot_be_looked_at_is_not_said_to_be_missing() {
         let root = tempfile::tempdir().unwrap();
         let credentials = Credentials::new(root.path().to_owned());
@@ -240,6 +265,8 @@ mod tests {
         assert!(!credentials.remove(&file).unwrap());
         std::os::unix::fs::symlink("endless", root.path().join("endless")).unwrap();
         credentials.remove(&endless).unwrap_err();
+        let told = credentials.read(&endless).unwrap_err();
+        assert!(told.contains("cannot be read") && !told.contains("there is no credential"), "{told}");
     }
 
     #[test]

@@ -7,9 +7,11 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{Fields, Reference};
 
 /// Types of one value, and the variables that hold it (spec: Action Llama 11).
-const SINGLE: [(&str, &[&str]); 17] = [
+const SINGLE: [(&str, &[&str]); 18] = [
     ("github_token", &["GITHUB_TOKEN", "GH_TOKEN"]),
     ("anthropic_key", &["ANTHROPIC_API_KEY"]),
+    // Of a subscription, as `claude setup-token` prints it.
+    ("anthropic_oauth_token", &["CLAUDE_CODE_OAUTH_TOKEN"]),
     ("openai_key", &["OPENAI_API_KEY", "CODEX_API_KEY"]),
     ("google_key", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
     ("groq_key", &["GROQ_API_KEY"]),
@@ -27,7 +29,8 @@ const SINGLE: [(&str, &[&str]); 17] = [
     ("vultr_api_key", &["VULTR_API_KEY"]),
 ];
 /// Types of several values: each field is a variable of the prefix and its name.
-const PREFIXED: [(&str, &str); 6] = [
+const PREFIXED: [(&str, &str); 7] = [
+    ("aws", "AWS"),
     ("discord_bot", "DISCORD"),
     ("x_twitter_api", "X"),
     ("x_twitter_user_oauth1", "X"),
@@ -122,6 +125,10 @@ mod tests {
         );
         let discord = variables("discord_bot", &[("bot_token", "b"), ("public_key", "p")]);
         assert_eq!(discord, pairs(&[("DISCORD_BOT_TOKEN", "b"), ("DISCORD_PUBLIC_KEY", "p")]));
+        let aws = variables("aws", &[("access_key_id", "i"), ("secret_access_key", "s")]);
+        assert_eq!(aws, pairs(&[("AWS_ACCESS_KEY_ID", "i"), ("AWS_SECRET_ACCESS_KEY", "s")]));
+        let claude = variables("anthropic_oauth_token", &[("token", "t")]);
+        assert_eq!(claude, pairs(&[("CLAUDE_CODE_OAUTH_TOKEN", "t")]));
         let oauth2 = variables("x_twitter_user_oauth2", &[("access_token", "a"), ("client_id", "c")]);
         assert_eq!(oauth2, pairs(&[("X_OAUTH2_ACCESS_TOKEN", "a"), ("X_OAUTH2_CLIENT_ID", "c")]));
         let reddit = variables("reddit_oauth", &[("client_id", "c"), ("user_agent", "u")]);

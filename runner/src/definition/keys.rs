@@ -3,13 +3,14 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 40] = [
+const KEYS: [(&str, &[&str]); 41] = [
     ("command", &[]),
     ("harness", &[]),
     ("model", &[]),
     ("args", &[]),
     ("prompt", &[]),
     ("tool_timeout", &[]),
+    ("swarm_hooks", &["swarmHooks"]),
     ("image", &[]),
     ("pull", &[]),
     ("memory", &[]),
@@ -22,15 +23,15 @@ const KEYS: [(&str, &[&str]); 40] = [
     ("user", &[]),
     ("role", &[]),
     ("swarm", &[]),
-    ("instances", &["scale"]),
+    ("instances", &["scale", "defaultAgentScale"]),
     ("timeout", &[]),
     ("grace", &[]),
     ("env", &["environment"]),
     ("subscriptions", &["webhooks"]),
     ("autostart", &[]),
-    ("work_queue", &["workQueueSize", "maxWorkQueueSize", "work_queue_size"]),
+    ("work_queue", &["workQueueSize", "maxWorkQueueSize", "webhookQueueSize", "work_queue_size"]),
     ("max_waiting", &["maxWaiting"]),
-    ("max_call_depth", &["maxCallDepth"]),
+    ("max_call_depth", &["maxCallDepth", "maxTriggerDepth"]),
     ("max_reruns", &["maxReruns"]),
     ("cancel_children", &["cancelChildren"]),
     ("wait_timeout", &["waitTimeout", "defaultWaitTimeout"]),
@@ -49,6 +50,15 @@ const KEYS: [(&str, &[&str]); 40] = [
 const HOOKS: [&str; 2] = ["pre", "post"];
 /// Keys of Action Llama that say what its agents are and where they live. That has other words here.
 const FOREIGN: [&str; 2] = ["models", "runtime"];
+/// Keys of its projects that say nothing of an agent, and where that is said here.
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("resourceLockTimeout", "how long locks last is the swarm's: `skein swarm locks NAME --ttl 30m`"),
+    (
+        "historyRetentionDays",
+        "how long what is over is kept is the node's: `[retention]` in its own config.toml",
+    ),
+    ("local", "write `image`, `memory`, `cpus` and `timeout` as keys of their own"),
+];
 
 /// Takes out the keys that have no meaning here, and names them.
 pub(super) fn without_foreign(table: &mut toml::Table) -> Vec<&'static str> {
@@ -104,6 +114,9 @@ fn within(section: &str, table: &toml::Value, known: &[&str]) -> Result<(), Stri
 }
 
 fn unknown(written: &str) -> String {
+    if let Some((_, place)) = ELSEWHERE.iter().find(|(key, _)| *key == written) {
+        return format!("`{written}` is no key of a definition: {place}");
+    }
     let keys = KEYS.map(|(key, _)| key);
     wrong(written, spelling::nearest(written, names()), &keys)
 }
@@ -130,6 +143,22 @@ mod tests {
         assert_eq!(without_foreign(&mut table), ["models", "runtime"]);
         assert_eq!(table.keys().collect::<Vec<_>>(), ["scale"]);
         assert!(without_foreign(&mut table).is_empty());
+    }
+
+    #[test]
+    fn what_a_project_of_action_llama_says_of_all_its_agents_is_known_or_has_its_place() {
+        let read = |text: &str| canonical(text.parse().unwrap());
+        let all = read("defaultAgentScale = 2\nmaxTriggerDepth = 1\nwebhookQueueSize = 20").unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["instances", "max_call_depth", "work_queue"]);
+        for (text, said) in [
+            ("resourceLockTimeout = 60", "skein swarm locks"),
+            ("historyRetentionDays = 7", "[retention]"),
+            ("[local]\nmemory = \"4g\"", "`memory`"),
+        ] {
+            let problem = read(text).unwrap_err();
+            assert!(problem.contains(said), "{text}: {problem}");
+        }
+        assert!(read("maxReruns = 1\nmax_reruns = 2").unwrap_err().contains("keep one"));
     }
 
     #[test]

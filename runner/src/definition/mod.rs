@@ -3,6 +3,7 @@
 
 mod client;
 mod keys;
+mod project;
 mod settings;
 mod skill;
 pub mod watch;
@@ -25,6 +26,7 @@ use skill::Skill;
 
 pub use client::Absent;
 pub(crate) use client::PATH;
+pub(crate) use project::{SHARED, shared_folder};
 
 /// Files that may hold the settings of an agent. The second is the one of Action Llama.
 const SETTINGS: [&str; 2] = ["agent.toml", "config.toml"];
@@ -188,10 +190,10 @@ pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
         None => Skill::default(),
     };
     let shared = folder.with_file_name(DEFAULTS);
-    let defaults = table(&shared)?;
-    Settings::of([defaults.clone()]).map_err(|problem| wrong(&shared, problem))?;
+    let mut defaults = table(&shared)?;
     let mut written = found.first().map(|file| table(file)).transpose()?.unwrap_or_default();
-    let foreign = [&mut skill.settings, &mut written].map(keys::without_foreign).concat();
+    let foreign = [&mut defaults, &mut skill.settings, &mut written].map(keys::without_foreign).concat();
+    Settings::of([defaults.clone()]).map_err(|problem| wrong(&shared, problem))?;
     if !foreign.is_empty() {
         let keys = foreign.join(", ");
         tracing::warn!(agent = %name, keys, "these are left out; say what the agent is with `harness` or `command`");
@@ -205,6 +207,7 @@ pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
     let definition = Settings::of([defaults, skill.settings, written])
         .and_then(|settings| settings.define(&name, folder, usual, skill.instructions))
         .and_then(|definition| permitted(&definition.public.swarm, allowed).map(|()| definition))
+        .and_then(|definition| shared_folder(folder).map(|_| definition))
         .map_err(|problem| wrong(&file, problem))?;
     if is_unbuilt(&definition) {
         tracing::warn!(agent = %name, "its Dockerfile counts for nothing; build it, then name what it makes in `image`");
@@ -344,7 +347,10 @@ mod tests {
     #[test]
     fn defaults_beside_the_agents_count_where_an_agent_says_nothing() {
         let root = agents(&[
-            ("defaults.toml", "defaultWaitTimeout = 7200\ntimeout = \"5m\""),
+            (
+                "defaults.toml",
+                "defaultWaitTimeout = 7200\ntimeout = \"5m\"\n[models.sonnet]\nprovider = \"anthropic\"",
+            ),
             ("dev/agent.toml", "command = [\"sh\"]\nwaitTimeout = \"1m\""),
             ("other/SKILL.md", "---\ncommand: [sh]\ntimeout: 6m\n---\nWork."),
         ]);

@@ -53,7 +53,7 @@ pub(super) struct Settings {
 
 /// A duration in words, or in whole seconds.
 #[derive(Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "not a duration; write \"1h30m\", or a whole number of seconds")]
 enum Span {
     Seconds(u64),
     Text(String),
@@ -104,7 +104,7 @@ impl Settings {
         for place in places {
             settings.extend(keys::canonical(place)?);
         }
-        Self::deserialize(settings).map_err(|error| error.to_string())
+        Self::deserialize(settings.clone()).map_err(|error| wrong_value(settings, error.message()))
     }
 
     /// The agent that these settings make.
@@ -199,6 +199,15 @@ impl Settings {
     }
 }
 
+/// Of a value that is of the wrong kind nobody says which key has it, where several structures share the keys. So each
+/// is tried alone: all others may be left out.
+fn wrong_value(settings: toml::Table, problem: &str) -> String {
+    let mut alone =
+        settings.into_iter().map(|(key, value)| (key.clone(), toml::Table::from_iter([(key, value)])));
+    let wrong = alone.find_map(|(key, alone)| Some((key, Settings::deserialize(alone).err()?)));
+    wrong.map_or_else(|| problem.to_owned(), |(key, error)| format!("{key}: {}", error.message()))
+}
+
 impl Span {
     fn millis(&self, field: &str) -> Result<u64, String> {
         let span = match self {
@@ -272,6 +281,14 @@ mod tests {
             ("command = [\"sh\"]\nmemory = \"1m\"", "at least 64m"),
             ("", "command: missing"),
             ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
+            ("command = [\"sh\"]\ntimeout = 1.5", "timeout: not a duration; write \"1h30m\""),
+            ("command = [\"sh\"]\nwaitTimeout = -1", "wait_timeout: not a duration"),
+            ("command = \"python3 agent.py\"", "command: invalid type: string"),
+            ("harness = \"pi\"", "harness: unknown variant `pi`"),
+            ("command = [\"sh\"]\nmemory = 512", "memory: invalid type: integer"),
+            ("image = \"x\"\ncpus = \"2\"", "cpus: invalid type: string"),
+            ("command = [\"sh\"]\nenv = { A = 1 }", "env: invalid type: integer"),
+            ("harness = \"claude-code\"\nswarm_hooks = \"no\"", "swarm_hooks: invalid type: string"),
             ("command = [\"sh\"]\nspillAfter = 0", "leave it out for never"),
             ("command = [\"sh\"]\nrole = \"boss\"", "lead, worker, observer"),
             ("command = [\"sh\"]\nenv = { SKEIN_TOKEN = \"x\" }", "set by the runner"),

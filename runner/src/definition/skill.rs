@@ -1,5 +1,7 @@
 //! `SKILL.md`: instructions for the agent below a few lines about them.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::keys;
@@ -43,34 +45,38 @@ pub(super) fn fits(instructions: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What stands between the first two lines of dashes, and what comes below.
+/// What stands between the first two lines of dashes, and what comes below. Spaces behind the dashes are not seen.
 fn split(text: &str) -> Result<(&str, &str), String> {
-    let Some(rest) = text.strip_prefix(FENCE).and_then(|rest| rest.strip_prefix('\n')) else {
+    let Some((first, rest)) = text.split_once('\n') else { return Ok(("", text)) };
+    if first.trim_end() != FENCE {
         return Ok(("", text));
-    };
-    if let Some(body) = rest.strip_prefix(FENCE) {
-        return Ok(("", body));
     }
-    let Some((front, body)) = rest.split_once("\n---") else {
-        return Err("the lines at the top have no end; close them with a line of `---`".to_owned());
-    };
-    Ok((front, body))
+    let mut begin = 0;
+    for line in rest.split_inclusive('\n') {
+        let end = begin + line.len();
+        if line.trim_end() == FENCE {
+            return Ok((&rest[..begin], &rest[end..]));
+        }
+        begin = end;
+    }
+    Err("the lines at the top have no end; close them with a line of `---`".to_owned())
 }
 
 fn settings(front: &str) -> Result<toml::Table, String> {
     if front.trim().is_empty() {
         return Ok(toml::Table::new());
     }
-    let mut table: toml::Table = serde_saphyr::from_str::<Front>(front)
-        .map_err(|error| format!("the lines at the top are no YAML of keys and values: {error}"))?
-        .0;
+    let Front(written) = serde_saphyr::from_str(front)
+        .map_err(|error| format!("the lines at the top are no YAML of keys and values: {error}"))?;
+    // A key without a value says nothing.
+    let mut table: toml::Table = written.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     table.retain(|key, _| !ABOUT.contains(&key) || keys::is_known(key));
     Ok(table)
 }
 
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Front(toml::Table);
+struct Front(BTreeMap<String, Option<toml::Value>>);
 
 #[cfg(test)]
 mod tests {
@@ -81,6 +87,10 @@ mod tests {
         let skill = Skill::parse("---\r\nname: dev\r\nscale: 2\r\n---\r\n# Work\r\n---\r\nmore\r\n").unwrap();
         assert_eq!(skill.instructions, "# Work\n---\nmore");
         assert_eq!(skill.settings.keys().collect::<Vec<_>>(), ["scale"]);
+        let skill = Skill::parse("---\nname: dev\nlicense:\nschedule: ~\nscale: 2\n---\nWork.").unwrap();
+        assert_eq!(skill.settings.keys().collect::<Vec<_>>(), ["scale"], "what has no value is left out");
+        let spaced = Skill::parse("--- \nscale: 2\n---  \nWork.").unwrap();
+        assert_eq!((spaced.settings.len(), spaced.instructions.as_str()), (1, "Work."));
         assert_eq!(Skill::parse("no lines").unwrap().instructions, "no lines");
         assert_eq!(Skill::parse("---\n---\ntext").unwrap().instructions, "text");
         assert_eq!(Skill::parse("").unwrap(), Skill::default());

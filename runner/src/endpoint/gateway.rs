@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::proxy::{Body, in_json};
 
 /// What an instance may ask for. Those of operators are none of its own.
-const ROUTES: [&str; 4] = ["/locks", "/calls", "/signals", "/shutdown"];
+const ROUTES: [&str; 5] = ["/locks", "/calls", "/signals", "/shutdown", "/hook"];
 
 /// Whether a path is one of these routes.
 pub(super) fn serves(path: &str) -> bool {
@@ -55,12 +55,19 @@ mod tests {
 
     #[test]
     fn an_instance_asks_for_its_own_routes_alone() {
-        for path in ["/locks/acquire", "/calls", "/calls/1-a", "/signals/status", "/shutdown"] {
+        for path in ["/locks/acquire", "/calls", "/calls/1-a", "/signals/status", "/shutdown", "/hook"] {
             assert!(serves(path), "{path}");
         }
-        for path in
-            ["/", "/mcp", "/lockset", "/control/status", "/api/webhooks/1/replay", "/health", "/metrics"]
-        {
+        for path in [
+            "/",
+            "/mcp",
+            "/lockset",
+            "/hooks",
+            "/control/status",
+            "/api/webhooks/1/replay",
+            "/health",
+            "/metrics",
+        ] {
             assert!(!serves(path), "{path}");
         }
     }

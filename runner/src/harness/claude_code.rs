@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Client, Run, SERVER, Said, Start, TOKEN, arguments, millis};
 use crate::harness::ending::{first_line, number};
+use crate::hook;
 
 pub(super) struct ClaudeCode;
 
@@ -24,6 +25,9 @@ impl Client for ClaudeCode {
         let mut these = arguments(["-p", "--output-format", "stream-json", "--verbose"]);
         these.extend(["--mcp-config".to_owned(), servers.to_string()]);
         these.extend(arguments(["--strict-mcp-config", "--permission-mode", "bypassPermissions"]));
+        if let Some(line) = run.hook {
+            these.extend(["--settings".to_owned(), hook::settings(line).to_string()]);
+        }
         if let Some(model) = run.model {
             these.extend(arguments(["--model", model]));
         }

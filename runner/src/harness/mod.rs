@@ -58,6 +58,8 @@ struct Run<'a> {
     tool_timeout: Duration,
     /// The conversation to go on with, by the client's own id.
     session: Option<&'a str>,
+    /// The line of the shell that answers the client's hooks, unless they are off.
+    hook: Option<&'a str>,
 }
 
 /// The name under which clients know the swarm's tools.

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{Harness, Run, prompt};
 use crate::credentials::Reference;
+use crate::hook;
 
 /// A call of a tool may take as long as the longest wait, and then a while.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -39,6 +40,8 @@ pub struct Choice {
     pub model: Option<String>,
     /// More arguments for the client.
     pub args: Vec<String>,
+    /// Whether the swarm has a say between its steps, if it is a client that lets it. It has if nothing is said.
+    pub swarm_hooks: Option<bool>,
 }
 
 /// The program of an agent.
@@ -48,6 +51,7 @@ pub struct Program {
     command: Vec<String>,
     model: Option<String>,
     args: Vec<String>,
+    swarm_hooks: bool,
     tool_timeout: Duration,
 }
 
@@ -64,6 +68,8 @@ pub struct Place<'a> {
     pub lent: Option<Lent<'a>>,
     /// The only folders that it may write into; empty where its user's rights say which.
     pub writable: &'a [&'a str],
+    /// Where it finds the commands of its runner, if that has them.
+    pub commands: Option<&'a Path>,
 }
 
 /// The credentials that an instance is lent, by their names: no value of them is ever told.
@@ -121,6 +127,7 @@ impl Program {
             command: choice.command,
             model: choice.model,
             args: choice.args,
+            swarm_hooks: choice.swarm_hooks.unwrap_or(true),
             tool_timeout: tool_timeout.unwrap_or_else(|| LEAST.max(wait_timeout + LEEWAY)),
         })
     }
@@ -145,7 +152,11 @@ impl Program {
             return Launch { command: self.command.clone(), env: BTreeMap::new() };
         };
         let (url, tool_timeout) = (place.url, self.tool_timeout);
-        let start = client.start(&Run { url, model: self.model.as_deref(), tool_timeout, session });
+        // By its place: the agent may have a `PATH` of its own.
+        let hook = place.commands.filter(|_| self.swarm_hooks).map(|folder| folder.join(hook::PROGRAM));
+        let hook = hook.map(|program| hook::line([&*program.to_string_lossy()]));
+        let model = self.model.as_deref();
+        let start = client.start(&Run { url, model, tool_timeout, session, hook: hook.as_deref() });
         let prompt = prompt::render(place, input, session.is_some());
         let mut env: BTreeMap<String, String> =
             start.env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

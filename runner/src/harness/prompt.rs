@@ -1,6 +1,6 @@
 //! What a client is told at the start of a run, below the agent's instructions: how it works here, and why it runs.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Lent, Place};
 use crate::credentials::Reference;
@@ -21,7 +21,8 @@ The tools of the MCP server `skein` connect you to the swarm; your client may sh
 
 - `join-swarm` comes first.
 - `poll-task` gives you work. Report with `store-progress`, and finish each task by its status `completed` or `failed`.
-- `acquire_lock` before you touch what others may touch, and `release_lock` after.
+- `acquire_lock` before you touch what others may touch, and `release_lock` after. If you do not get it, whatever the \
+reason, leave that resource alone: do not wait for it, do not try again, and do not go on without the lock.
 - `call_agent` asks another agent; `check_call` fetches its answer, and `wait` returns when there is news.
 - `wait_for_trigger` sleeps until an event. If your client gives up on it, make the same call again: what the event \
 brought is kept for you.
@@ -119,33 +120,42 @@ fn woken(input: &str) -> Option<String> {
     Some(format!("{ASLEEP}\n\n# What `wait_for_trigger` came to\n\n{told}\n"))
 }
 
+/// What it was started with stands in a block of the name that the instructions of Action Llama's agents have for it.
 fn why(input: &str) -> String {
     let known: Value = serde_json::from_str(input).unwrap_or_default();
     let text = |pointer: &str| known.pointer(pointer).and_then(Value::as_str);
     if let Some(caller) = text("/call/caller") {
-        let context = match known.pointer("/call/context") {
-            Some(Value::String(context)) => context.clone(),
-            other => other.map_or_else(String::new, Value::to_string),
-        };
+        let call = json!({ "caller": caller, "context": known["call"]["context"] }).to_string();
         return format!(
             "The agent `{caller}` called you and waits for your answer. Do what it asks, then give the answer with \
              `return_value`.\n\n{}",
-            bounded(&context, OF_INPUT)
+            json_block("agent-call", &call)
         );
     }
     if let Some(prompt) = text("/prompt") {
-        return format!("You were asked:\n\n{}", bounded(prompt, OF_INPUT));
+        return format!("You were asked:\n\n{}", block("user-prompt", prompt));
     }
-    let told = match (text("/type"), text("/sourceName"), text("/event")) {
+    match (text("/type"), text("/sourceName"), text("/event")) {
         (Some("webhook"), Some(source), Some(event)) => {
-            format!("The webhook `{source}` brought the event `{event}`:")
+            let told = format!("The webhook `{source}` brought the event `{event}`:");
+            format!("{told}\n\n{}", json_block("webhook-trigger", input))
         }
-        (Some("manual"), ..) => {
-            return "You were started to work: join the swarm and ask for a task.".to_owned();
+        (Some("schedule"), ..) => {
+            let when = text("/cron").unwrap_or_default();
+            format!("Your schedule `{when}` started you. Look for what there is to do by now, and do it.")
         }
-        _ => "You were started by:".to_owned(),
-    };
-    format!("{told}\n\n```json\n{}\n```", bounded(input, OF_INPUT))
+        (Some("manual"), ..) => "You were started to work: join the swarm and ask for a task.".to_owned(),
+        _ => format!("You were started by:\n\n```json\n{}\n```", bounded(input, OF_INPUT)),
+    }
+}
+
+/// What came from outside cannot end the block: in JSON a slash may have a backslash before it.
+fn json_block(name: &str, json: &str) -> String {
+    block(name, &json.replace("</", "<\\/"))
+}
+
+fn block(name: &str, text: &str) -> String {
+    format!("<{name}>\n{}\n</{name}>", bounded(text, OF_INPUT))
 }
 
 /// Cuts what does not fit, and says where all of it is.

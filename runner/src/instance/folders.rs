@@ -28,8 +28,9 @@ const LENT: &str = ".lent";
 const INPUTS: &str = ".inputs";
 const OUTPUTS: &str = ".outputs";
 const KEPT: &str = ".kept";
+const JOINED: &str = ".joined";
 /// Folders that hold something for each instance. Each may pass through them to its own.
-const OF_EACH: [&str; 4] = [LENT, INPUTS, OUTPUTS, KEPT];
+const OF_EACH: [&str; 5] = [LENT, INPUTS, OUTPUTS, KEPT, JOINED];
 const AGENT_COMMANDS: &str = ".bin";
 const WORK_LOCK: &str = ".lock";
 const UNBEGUN: &str = "unbegun";
@@ -166,9 +167,21 @@ impl Folders {
         Ok(kept)
     }
 
-    /// Removes what an instance has written beside its agent's work: links are removed and not followed.
+    /// Where the work folder of an instance's container is put together, if it is made of several.
+    ///
+    /// # Errors
+    /// When there cannot be such a place.
+    pub fn open_joined(&self, instance: &str) -> Result<PathBuf, Error> {
+        // On this machine nobody else looks into it, whatever the modes of the files in it.
+        let folder = self.work.join(JOINED).join(instance);
+        make(&folder, 0o700)?;
+        Ok(folder.join("static"))
+    }
+
+    /// Removes what an instance has beside its agent's work: links are removed and not followed.
     pub fn take_files_back(&self, instance: &str) {
-        for folder in [self.outputs(instance), self.work.join(KEPT).join(instance)] {
+        let [kept, joined] = [KEPT, JOINED].map(|folder| self.work.join(folder).join(instance));
+        for folder in [self.outputs(instance), kept, joined] {
             if let Err(error) = remove_all(&folder)
                 && error.kind() != std::io::ErrorKind::NotFound
             {
@@ -361,7 +374,7 @@ pub fn usual_work(data: &Path, isolation: Isolation) -> PathBuf {
 }
 
 /// The first folder on the way that others cannot pass through: every folder above the work folders must let them.
-fn blocked_at(path: &Path) -> Result<Option<PathBuf>, Error> {
+pub(super) fn blocked_at(path: &Path) -> Result<Option<PathBuf>, Error> {
     for folder in path.ancestors() {
         let about = fs::metadata(folder).map_err(|error| Error::io("look at", folder, error))?;
         if about.permissions().mode() & 0o001 == 0 {

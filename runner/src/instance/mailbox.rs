@@ -53,6 +53,16 @@ pub(super) enum ForTool {
     SetEnv(SetEnv, oneshot::Sender<Result<Outcome, Refusal>>),
 }
 
+impl ForTool {
+    pub(super) fn refuse(self, refusal: Refusal) {
+        // Whoever asked may be gone.
+        match self {
+            Self::Reach(answer) => _ = answer.send(Err(refusal)),
+            Self::SetEnv(_, answer) => _ = answer.send(Err(refusal)),
+        }
+    }
+}
+
 /// What it takes to run something inside an instance.
 #[derive(Debug)]
 pub(super) struct Reach {
@@ -90,7 +100,8 @@ pub(super) struct Orders {
 pub(super) struct Mailbox {
     commands: mpsc::UnboundedReceiver<Order>,
     tools: mpsc::Receiver<ForTool>,
-    /// Commands that came during a launch, and are followed after it.
+    /// Commands that came during a launch, or while nobody knew what had become of the instance, and are followed
+    /// after that.
     kept: VecDeque<Order>,
 }
 
@@ -142,14 +153,39 @@ impl Mailbox {
     /// Returns when a launch is not wanted any more, with the token of that word and the reason. All that is commanded
     /// otherwise is kept for [`Self::recv`]. A call that is dropped loses nothing.
     pub(super) async fn given_up(&mut self, began: Token, latest: Token) -> (Token, String) {
+        let mut before = std::mem::take(&mut self.kept);
         loop {
             let latest = self.kept.iter().filter_map(Order::token).fold(latest, Token::max);
-            match self.commands.recv().await {
-                Some(Order::Stop { token, reason, .. }) if token >= latest => return (token, reason),
-                Some(Order::Kill { known, reason }) if known >= began => return (latest, reason),
-                Some(Order::Leave) | None => return (latest, STOPPED.to_owned()),
-                Some(Order::Stop { .. } | Order::Kill { .. }) => {}
-                Some(other) => self.kept.push_back(other),
+            let order = match before.pop_front() {
+                Some(kept) => Some(kept),
+                None => self.commands.recv().await,
+            };
+            let given_up = match order {
+                Some(Order::Stop { token, reason, .. }) if token >= latest => (token, reason),
+                Some(Order::Kill { known, reason }) if known >= began => (latest, reason),
+                Some(Order::Leave) | None => (latest, STOPPED.to_owned()),
+                Some(Order::Stop { .. } | Order::Kill { .. }) => continue,
+                Some(other) => {
+                    self.kept.push_back(other);
+                    continue;
+                }
+            };
+            self.kept.append(&mut before);
+            return given_up;
+        }
+    }
+
+    /// Returns when the runner leaves. What is commanded until then is kept for [`Self::recv`], and tools are refused.
+    /// A call that is dropped loses nothing.
+    pub(super) async fn left(&mut self, refusal: &Refusal) {
+        loop {
+            tokio::select! {
+                biased;
+                order = self.commands.recv() => match order {
+                    Some(Order::Leave) | None => return,
+                    Some(order) => self.kept.push_back(order),
+                },
+                Some(what) = self.tools.recv() => what.refuse(refusal.clone()),
             }
         }
     }
@@ -157,6 +193,8 @@ impl Mailbox {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use skein_shared::Code;
     use skein_shared::fence::Epoch;
 
     use super::*;
@@ -177,5 +215,27 @@ mod tests {
         assert!(matches!(mailbox.recv().await, Some(Order::Tool(ForTool::Reach(_)))));
         drop(orders);
         assert!(mailbox.recv().await.is_none(), "nobody waits for tools any more");
+    }
+
+    #[tokio::test]
+    async fn what_is_commanded_while_nothing_is_known_of_an_instance_is_followed_afterwards() {
+        let (orders, mut mailbox) = open();
+        let refusal = Refusal::new(Code::Unavailable, "nobody knows");
+        let token = |number| Token { epoch: Epoch(1), number };
+        let (asked, answer) = oneshot::channel();
+        assert!(orders.ask(ForTool::Reach(asked)).await);
+        orders.give("a", Order::Freeze(token(2)));
+        orders.give("a", Order::Kill { known: token(1), reason: "given away".to_owned() });
+        orders.give("a", Order::Freeze(token(3)));
+        assert!(mailbox.left(&refusal).now_or_never().is_none(), "the runner has not left");
+        assert_eq!(answer.await.unwrap().unwrap_err(), refusal);
+        // A launch is given up by what came before it, and the rest is not forgotten.
+        let given_up = mailbox.given_up(token(1), token(1)).now_or_never();
+        assert_eq!(given_up, Some((token(2), "given away".to_owned())));
+        for number in [2, 3] {
+            assert_eq!(mailbox.recv().await.unwrap().token(), Some(token(number)));
+        }
+        orders.give("a", Order::Leave);
+        mailbox.left(&refusal).await;
     }
 }

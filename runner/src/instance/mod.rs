@@ -2,6 +2,7 @@
 
 pub mod folders;
 mod input;
+mod joined;
 mod kept;
 pub mod ledger;
 mod log;
@@ -85,6 +86,11 @@ impl Instances {
         self.running().keys().cloned().collect()
     }
 
+    /// Whether an instance has a task.
+    pub fn follows(&self, instance: &str) -> bool {
+        self.running().contains_key(instance)
+    }
+
     /// Takes a command, or gives the reign for which it was refused. `access_token` belongs to a start alone. It does
     /// not wait for the command's effect.
     ///
@@ -120,7 +126,7 @@ impl Instances {
             return Ok(());
         }
         // Asked before the row is read: whoever follows it writes its end down before that is over.
-        let is_followed = self.running().contains_key(instance);
+        let is_followed = self.follows(instance);
         let row = self.shared.ledger.row(instance).await?;
         if let Some(known) =
             row.as_ref().filter(|known| !known.state.is_live() && asks_after(&command, known))
@@ -140,6 +146,12 @@ impl Instances {
             return Ok(());
         }
         match (command, row) {
+            (RunnerCommand::Start { instance, agent, swarm, token, input }, None) if is_followed => {
+                // What an earlier one has left is being ended, of which the ledger knows nothing.
+                let row = Row::new(instance.clone(), swarm, agent, token, access_token);
+                self.line.put(&instance, Waiting::Start(Box::new(row), input));
+                Ok(())
+            }
             (RunnerCommand::Start { instance, agent, swarm, token, input }, None) => {
                 self.start(Row::new(instance, swarm, agent, token, access_token), &input).await
             }

@@ -14,7 +14,7 @@ use super::machine::{Machine, STOPPED};
 use super::shared::LeftBehind;
 use super::stage::Stage;
 use super::start::{Begun, open_and_launch};
-use super::{ForTool, Mailbox, Order, Shared, kept};
+use super::{Mailbox, Order, Shared, kept};
 use crate::container::{Exit, Failure};
 use crate::definition::Definition;
 use crate::harness::Said;
@@ -130,9 +130,7 @@ impl Sleeper {
                 Order::Thaw(_) => self.row.input = r#"{"type":"resumed"}"#.to_owned(),
                 Order::Spill(_) => self.sleep_on(What::Spilled).await,
                 Order::Freeze(_) => self.sleep_on(What::Frozen).await,
-                // Whoever asked may be gone.
-                Order::Tool(ForTool::Reach(answer)) => _ = answer.send(Err(self.asleep())),
-                Order::Tool(ForTool::SetEnv(_, answer)) => _ = answer.send(Err(self.asleep())),
+                Order::Tool(what) => what.refuse(self.asleep()),
             }
         }
     }

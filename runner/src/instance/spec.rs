@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::Shared;
 use super::ledger::Row;
+use super::{Shared, folders, joined};
 use crate::container::{Failure, Spec, User, docker};
 use crate::credentials::{self, Credentials};
-use crate::definition::{Definition, PATH};
+use crate::definition::{self, Definition, PATH};
 use crate::endpoint::tunnel;
 use crate::harness::{Launch, Lent, Place};
 use crate::transport::OUTPUTS;
@@ -22,7 +22,7 @@ pub(super) fn of(
     session: Option<&str>,
 ) -> Result<Spec, Failure> {
     let loan = Loan::of(shared, row, definition)?;
-    let Launch { command, env: usual } = launch(row, definition, loan.as_ref(), session);
+    let Launch { command, env: usual } = launch(shared, row, definition, loan.as_ref(), session);
     let outputs = shared.folders.outputs(&row.instance);
     let home = if definition.container.is_some() {
         PathBuf::from(docker::HOME)
@@ -32,7 +32,9 @@ pub(super) fn of(
         made.map_err(|error| Failure(error.to_string()))?
     };
     let lent = loan.as_ref().map(|loan| loan.folder.clone());
-    let env = environment(shared, row, definition, &home, usual, loan);
+    let project = in_reach(row, definition)?;
+    let mut env = environment(shared, row, definition, &home, usual, loan);
+    env.extend(project.as_ref().map(|folder| (joined::VARIABLE.to_owned(), folder.display().to_string())));
     let mut closed = shared.closed.clone();
     closed.extend(shared.folders.closed());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
@@ -49,6 +51,7 @@ pub(super) fn of(
             .into_iter()
             .chain(lent.clone())
             .chain(shared.agent_commands.clone())
+            .chain(project)
             .collect(),
         workdir,
         definition: std::path::absolute(&definition.folder)
@@ -58,8 +61,25 @@ pub(super) fn of(
         limits: definition.limits.clone(),
         agent_commands: shared.agent_commands.clone(),
         kept: None,
+        joined: None,
         container: definition.container.clone(),
     })
+}
+
+/// What all agents of its project share, for one that lives in no container. None where the user that it has to itself
+/// could not get there.
+fn in_reach(row: &Row, definition: &Definition) -> Result<Option<PathBuf>, Failure> {
+    if definition.container.is_some() {
+        return Ok(None);
+    }
+    let Some(folder) = definition::shared_folder(&definition.folder).map_err(Failure)? else {
+        return Ok(None);
+    };
+    if row.user.is_none() {
+        return Ok(Some(folder));
+    }
+    let blocked = folders::blocked_at(&folder).map_err(|error| Failure(error.to_string()))?;
+    Ok(blocked.is_none().then_some(folder))
 }
 
 /// Made from nothing, so that no secret of the runner's own can slip through. `usual` is what the program that is
@@ -130,7 +150,13 @@ impl Loan {
 }
 
 /// What starts the hook or the program whose turn it is.
-fn launch(row: &Row, definition: &Definition, loan: Option<&Loan>, session: Option<&str>) -> Launch {
+fn launch(
+    shared: &Shared,
+    row: &Row,
+    definition: &Definition,
+    loan: Option<&Loan>,
+    session: Option<&str>,
+) -> Launch {
     if let Some(line) = row.stage.hook(&definition.hooks) {
         return Launch::shell(line);
     }
@@ -139,7 +165,9 @@ fn launch(row: &Row, definition: &Definition, loan: Option<&Loan>, session: Opti
         loan.into_iter().flat_map(|loan| loan.variables.keys().map(String::as_str)).collect();
     let credentials = &definition.credentials;
     let lent = loan.map(|Loan { seen, .. }| Lent { folder: seen, credentials, variables: &variables });
-    let writable: &[&str] = if definition.container.is_some() { &docker::WRITABLE } else { &[] };
+    let contained = definition.container.is_some();
+    let writable: &[&str] = if contained { &docker::WRITABLE } else { &[] };
+    let seen = |folder| if contained { Path::new(docker::AGENT_COMMANDS) } else { folder };
     let place = Place {
         swarm: &row.swarm,
         agent: &row.agent,
@@ -148,6 +176,7 @@ fn launch(row: &Row, definition: &Definition, loan: Option<&Loan>, session: Opti
         params: &definition.params,
         lent,
         writable,
+        commands: shared.agent_commands.as_deref().map(seen),
     };
     definition.program.launch(&place, &row.input, session)
 }
@@ -180,5 +209,41 @@ pub(super) fn reader(row: &Row, definition: &Definition) -> Option<User> {
         // Only root may give a file away; to others the container's user has to be their own.
         Some(container) => rustix::process::geteuid().is_root().then_some(container.user),
         None => row.user,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use skein_shared::fence::{Epoch, Token};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_led_to_what_all_agents_share_where_its_user_gets_there() {
+        let root = tempfile::tempdir().unwrap();
+        let (agent, shared) = (root.path().join("agents/worker"), root.path().join("shared"));
+        for folder in [&agent, &shared] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let known = |settings: &str| {
+            fs::write(agent.join("agent.toml"), settings).unwrap();
+            definition::read(&agent, &[]).unwrap()
+        };
+        let of = |user: Option<User>| {
+            let token = Token { epoch: Epoch(1), number: 1 };
+            let row = Row::new("worker-1".to_owned(), "default".to_owned(), "worker".to_owned(), token, "");
+            Row { user, ..row }
+        };
+        let shared = shared.canonicalize().unwrap();
+        let process = known("command = [\"sh\"]");
+        assert_eq!(in_reach(&of(None), &process), Ok(Some(shared)));
+        fs::set_permissions(root.path(), Permissions::from_mode(0o700)).unwrap();
+        let user = User { uid: 1_900_000_007, gid: 1_900_000_003 };
+        assert_eq!(in_reach(&of(Some(user)), &process), Ok(None), "it could not pass through");
+        let contained = known("image = \"my/agent:1\"");
+        assert_eq!(in_reach(&of(None), &contained), Ok(None), "it has it in its work folder");
     }
 }

@@ -7,7 +7,7 @@ use super::ledger::{Row, State, What};
 use super::machine::Machine;
 use super::shared::LeftBehind;
 use super::stage::Stage;
-use super::{Mailbox, Shared, input, kept, spec};
+use super::{Mailbox, Shared, input, joined, kept, spec};
 use crate::container::{Failure, Handle, Spec};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -113,6 +113,7 @@ pub(super) async fn launch_stage(
     let mut spec = spec::of(shared, row, definition, session.as_deref())?;
     input::give(shared, row, definition, &mut spec)?;
     kept::give(shared, row, definition, &mut spec)?;
+    joined::give(shared, row, definition, &mut spec)?;
     // What a spilled one was woken by stays written down until it runs.
     if row.stage == Stage::Agent && row.state != State::Spilled {
         row.input.clear();

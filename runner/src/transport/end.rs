@@ -1,6 +1,7 @@
 //! Ends what a tool has started and left behind, by one more process of this program beside it. A runner that is not
 //! root cannot do that in a container, of which the processes are another user's; this one is the same user's.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::container::freeze;
@@ -19,7 +20,8 @@ pub(super) fn serve(mark: String) -> ExitCode {
     match runtime.and_then(|runtime| runtime.block_on(freeze::kill_marked(vec![mark]))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            // Where nobody hears it the status says it.
+            let _ = writeln!(io::stderr(), "{error}");
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,6 @@
 //! Where a path leads, and how a file is written: whole or not at all, and by one at a time.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,15 @@ pub(super) fn problem(what: &str, path: &str, error: &io::Error) -> String {
         io::ErrorKind::IsADirectory => format!("{path} is a folder; name a file in it"),
         _ => format!("{path}: cannot {what} it: {error}"),
     }
+}
+
+/// Refuses what is neither a file nor a folder. Before it is opened: a pipe would wait for whoever writes to it, and a
+/// device may have no end.
+pub(super) fn must_end(about: &Metadata, shown: &str) -> Result<()> {
+    if about.is_file() || about.is_dir() {
+        return Ok(());
+    }
+    Err(format!("{shown} is no file; `bash` reads from pipes and devices"))
 }
 
 /// The right to change the files of a folder. It is held by one process at a time, whichever instance it belongs to,

@@ -41,6 +41,7 @@ pub(super) fn run(arguments: Arguments) -> Result<Outcome> {
     let shown = arguments.path.unwrap_or_else(|| ".".to_owned());
     let place = files::resolve(&shown);
     let about = fs::metadata(&place).map_err(|error| files::problem("search", &shown, &error))?;
+    files::must_end(&about, &shown)?;
     let glob = arguments.glob.as_deref().map(Glob::new).transpose()?;
     let mut search = Search {
         pattern: pattern(&arguments.pattern, arguments.literal, arguments.ignore_case)?,

@@ -121,7 +121,8 @@ pub fn serve() -> ExitCode {
     match answer() {
         Ok(code) => code,
         Err(problem) => {
-            eprintln!("skein: a tool could not be run: {problem}");
+            // Where nobody hears it the status says it.
+            let _ = writeln!(io::stderr(), "skein: a tool could not be run: {problem}");
             ExitCode::FAILURE
         }
     }

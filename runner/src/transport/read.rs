@@ -1,6 +1,6 @@
 //! `read`: a part of a text, or an image.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read as _};
 
 use base64::Engine as _;
@@ -26,11 +26,13 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> Result<Outcome> {
     let path = &arguments.path;
     let failed = |error: std::io::Error| files::problem("read", path, &error);
-    let file = File::open(files::resolve(path)).map_err(failed)?;
-    let about = file.metadata().map_err(failed)?;
+    let place = files::resolve(path);
+    let about = fs::metadata(&place).map_err(failed)?;
     if about.is_dir() {
         return Err(format!("{path} is a folder; `ls` lists what is in it"));
     }
+    files::must_end(&about, path)?;
+    let file = File::open(place).map_err(failed)?;
     let mut file = BufReader::new(file);
     if let Some(kind) = image(file.fill_buf().map_err(failed)?) {
         return show(path, kind, about.len(), file);

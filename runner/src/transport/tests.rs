@@ -159,6 +159,7 @@ fn what_cannot_be_read_is_said() {
     let cases = [
         (json!({"path": tree.path("none")}), "there is no such file"),
         (json!({"path": tree.path("")}), "is a folder"),
+        (json!({"path": "/dev/zero"}), "is no file"),
         (json!({"path": tree.path("two"), "offset": 3}), "past the end"),
         (json!({"path": tree.path("empty"), "offset": 2}), "has 0 lines"),
     ];
@@ -167,6 +168,8 @@ fn what_cannot_be_read_is_said() {
         assert!(outcome.failed && outcome.text.contains(said), "{}", outcome.text);
     }
     assert_eq!(tool(Tool::Read, json!({"path": tree.path("empty")})), Outcome::said(""));
+    let searched = tool(Tool::Grep, json!({"pattern": "x", "path": "/dev/zero"}));
+    assert!(searched.failed && searched.text.contains("is no file"), "{searched:?}");
 }
 
 #[test]
@@ -490,5 +493,7 @@ fn what_is_no_file_is_carried_nowhere() {
         let outcome = put(&tree.path(name), 0, b"x", Then::Keep);
         assert!(outcome.failed && outcome.text.contains(told), "{outcome:?}");
     }
+    let written = tool(Tool::Write, json!({"path": tree.path("pipe"), "content": "x"}));
+    assert!(written.failed && written.text.contains("is a pipe"), "{written:?}");
     assert_eq!(fs::read_dir(&tree.0).unwrap().count(), 2, "nothing is left of it");
 }

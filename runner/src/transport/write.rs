@@ -1,5 +1,8 @@
 //! `write`: a whole file.
 
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+
 use serde::Deserialize;
 use skein_shared::transport::Outcome;
 
@@ -18,6 +21,10 @@ pub(super) fn run(arguments: Arguments) -> Result<Outcome> {
     let failed = |error: std::io::Error| files::problem("write", &shown, &error);
     if path.is_dir() {
         return Err(format!("{shown} is a folder; name a file in it"));
+    }
+    // It would be waited for whoever reads from it, and whoever else writes in this folder would wait too.
+    if fs::metadata(&path).is_ok_and(|about| about.file_type().is_fifo()) {
+        return Err(format!("{shown} is a pipe; `bash` writes to one"));
     }
     let turn = files::turn(&path).map_err(failed)?;
     turn.replace(&path, content.as_bytes()).map_err(failed)?;

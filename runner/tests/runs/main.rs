@@ -22,6 +22,7 @@ mod spec;
 mod spill;
 mod starts;
 mod stubborn;
+mod unheard;
 mod unwritten;
 
 use std::fs;
@@ -207,15 +208,20 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
     bed.leave().await.unwrap();
 }
 
-/// Two coordinators of one cluster.
-async fn two() -> (Coordinator, Coordinator) {
-    let (first, second) =
-        (Coordinator::named("a", MCP, LEASE).await, Coordinator::named("b", MCP, LEASE).await);
+/// The coordinators `a` and `b`, as either tells of both.
+fn list(first: &Coordinator, second: &Coordinator) -> v1::Coordinators {
     let at = |node: &str, coordinator: &Coordinator| v1::Coordinator {
         node: node.to_owned(),
         url: format!("http://{}", coordinator.address),
     };
-    let all = v1::Coordinators { coordinators: vec![at("a", &first), at("b", &second)] };
+    v1::Coordinators { coordinators: vec![at("a", first), at("b", second)] }
+}
+
+/// Two coordinators of one cluster.
+async fn two() -> (Coordinator, Coordinator) {
+    let (first, second) =
+        (Coordinator::named("a", MCP, LEASE).await, Coordinator::named("b", MCP, LEASE).await);
+    let all = list(&first, &second);
     for coordinator in [&first, &second] {
         coordinator.behave(|behaviour| behaviour.coordinators = Some(all.clone()));
     }

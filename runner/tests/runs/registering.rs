@@ -363,3 +363,14 @@ async fn a_runner_that_is_about_to_end_offers_no_slot_when_it_registers_anew() {
     assert!(first.slots > 0 && first.agents[0].autostart, "{first:?}");
     assert!(second.slots == 0 && !second.agents[0].autostart, "{second:?}");
 }
+
+/// It was started anew on another machine, and nobody has noticed that it was away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_that_has_another_address_since_is_followed_there() {
+    let (first, second, mut bed) = joined("sleep 1000").await;
+    let moved = Coordinator::named("b", MCP, LEASE).await;
+    first.say(Message::Coordinators(list(&first, &moved))).await;
+    second.say(Message::Coordinators(list(&first, &moved))).await;
+    moved.until("a stream to where it is now", |state| state.registrations.len() == 1).await;
+    bed.leave().await.unwrap();
+}

@@ -24,6 +24,7 @@ pub(crate) fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         limits: Limits::default(),
         agent_commands: None,
         kept: None,
+        joined: None,
         container: None,
     }
 }

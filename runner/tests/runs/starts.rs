@@ -9,7 +9,7 @@ use skein_shared::entity::RunnerCommand;
 
 use super::*;
 use crate::stubborn::{
-    begin, has_exited, instances, mute, nth, reign, started_by, stubborn, tired, told, unsure,
+    begin, has_exited, instances, mute, nth, reign, started_by, stubborn, tired, told, unsure, unswept,
 };
 
 /// As one whose image comes from far away: it says nothing, and is given up.
@@ -228,14 +228,39 @@ async fn what_nobody_can_say_of_an_instance_that_may_have_begun_is_asked_again_a
     let begun = crash_once_begun(&bed, ("unsure", 0), async |former| {
         former.command(started_by(1), ACCESS, &reign()).await.unwrap();
     });
-    // One more than a start of the runner waits for.
-    let (instances, ledger, _lock) = instances(&bed, "unsure", unsure("unsure", 6));
-    let given_up = instances.reconcile().await.unwrap_err().to_string();
-    assert!(given_up.contains(id(1)) && given_up.contains("the daemon does not answer"), "{given_up}");
-    assert!(ledger.reports(0, 10).await.unwrap().is_empty(), "its end was reported");
+    // It is asked again after the start of the runner has gone on.
+    let (instances, _, _lock) = instances(&bed, "unsure", unsure("unsure", 2));
     instances.reconcile().await.unwrap();
-    let reports = ledger.reports(0, 10).await.unwrap();
-    assert!(matches!(&reports[..], [(_, only)] if only.what == What::Started { pid: begun }), "{reports:?}");
+    assert!(instances.follows(id(1)), "it counts as ended");
+    let first = told(&instances, |report| report.instance == id(1)).await;
+    assert_eq!(first.what, What::Started { pid: begun });
+    // It is followed as any other.
+    let (instance, reason) = (id(1).to_owned(), "not wanted".to_owned());
+    let stop = RunnerCommand::Stop { instance, token: nth(2), reason, grace_ms: 0 };
+    instances.command(stop, "", &reign()).await.unwrap();
+    assert_eq!(told(&instances, has_exited).await.token, nth(2));
+    assert!(marked(id(1)).is_empty(), "it runs on");
+    instances.leave().await;
+}
+
+/// The ledger knows nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stray_that_cannot_be_ended_at_the_start_is_ended_once_it_can() {
+    let bed = Bed::new("exec sleep 1000");
+    crash_after(async || {
+        let (former, ledger, _lock) = instances(&bed, "astray", stubborn("astray", 0, false));
+        begin(&former, 1).await;
+        ledger.remove(id(1)).await.unwrap();
+        // That it had begun.
+        ledger.acknowledge(1).await.unwrap();
+    });
+    let left = marked(id(1))[0].pid;
+    let (instances, _, _lock) = instances(&bed, "astray", unswept("astray", 2));
+    instances.reconcile().await.unwrap();
+    // A start of that name waits until then.
+    begin(&instances, 1).await;
+    let pids: Vec<u32> = marked(id(1)).iter().map(|process| process.pid).collect();
+    assert!(pids.len() == 1 && pids[0] != left, "{left} and {pids:?}");
     instances.leave().await;
 }
 

@@ -90,6 +90,11 @@ pub(crate) fn unsure(mark: &str, finds: u32) -> Arc<dyn Engine> {
     refusing(mark, Refuses { finds: finds.into(), ..Refuses::default() })
 }
 
+/// So many times it cannot end what is left of an instance.
+pub(crate) fn unswept(mark: &str, sweeps: u32) -> Arc<dyn Engine> {
+    refusing(mark, Refuses { sweeps: sweeps.into(), ..Refuses::default() })
+}
+
 fn refusing(mark: &str, refuses: Refuses) -> Arc<dyn Engine> {
     engine(mark, refuses, ANY)
 }

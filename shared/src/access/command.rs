@@ -29,6 +29,9 @@ pub enum Command {
         /// When the token began that is given back, by the clock of whoever issued it; zero if none is.
         #[serde(default)]
         began: Timestamp,
+        /// The agent that gives it back; none of an operator's, nor of nodes of before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holder: Option<Uuid>,
     },
     /// What was revoked after this moment.
     Revoked {

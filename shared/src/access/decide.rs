@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::command::{Command, Reply, Wish};
 use super::event::Event;
 use super::state::{Access, Client, Of, Revocation};
@@ -13,8 +15,12 @@ use crate::time::Timestamp;
 /// Most clients of a swarm, and most revocations that hold at a time: each node keeps them in memory.
 const CLIENTS: usize = 1000;
 const REVOCATIONS: usize = 10_000;
-/// Places for what ends many tokens at once. Holders who give single ones back leave them free.
+/// Places for those who administer. Holders who give tokens back leave them free.
 const KEPT_FREE: usize = 1000;
+/// Once so many hold, an agent gives tokens back only while fewer of its own are among them than [`SHARE`]: one that
+/// makes and ends tokens without end keeps no other from logging out.
+const UNSHARED: usize = REVOCATIONS / 2;
+const SHARE: usize = 100;
 
 pub(super) fn decide(state: &Access, command: &Command, ctx: &mut Ctx) -> Result<Decision<Access>, Refusal> {
     match command {
@@ -24,14 +30,16 @@ pub(super) fn decide(state: &Access, command: &Command, ctx: &mut Ctx) -> Result
             let client = state.clients.get(name).cloned().map(Box::new);
             Ok(Decision::reply(Reply::Client(client)))
         }
-        Command::Revoke { of, by, until, began } => {
-            let most = match of {
-                Of::Token(_) => REVOCATIONS,
-                Of::Agent(_) | Of::Everyone => REVOCATIONS + KEPT_FREE,
-            };
+        Command::Revoke { of, by, until, began, holder } => {
+            let is_given_back = *began > Timestamp::ZERO;
+            if let Some(holder) = holder {
+                state.leaves_room(*of, *holder)?;
+            }
+            let most = if is_given_back { REVOCATIONS } else { REVOCATIONS + KEPT_FREE };
             let mut revocation = state.revocation(*of, most, by, *until, ctx)?;
             // What is given back ends, however far the clock that dated it is ahead of this one.
             revocation.at = revocation.at.max(*began);
+            revocation.holder = revocation.holder.or(*holder);
             let reply = Reply::Revocation(revocation.body());
             Ok(Decision::new(reply, vec![Event::TokensRevoked { revocation }]))
         }
@@ -81,6 +89,23 @@ impl Access {
         Ok(Decision::new(Reply::Done, events))
     }
 
+    /// Whether an agent that gives a token back leaves enough places to the others. Again it may always.
+    fn leaves_room(&self, of: Of, holder: Uuid) -> Result<(), Refusal> {
+        if self.revoked.len() < UNSHARED || self.revoked.contains_key(&of) {
+            return Ok(());
+        }
+        let own = self.revoked.values().filter(|one| one.holder == Some(holder)).count();
+        if own < SHARE {
+            return Ok(());
+        }
+        let problem = format!(
+            "{own} tokens of this agent were given back and have not ended yet, and the places that are left are for \
+             others; let this one end by itself, ask for tokens of shorter lives, or have an operator end all of the \
+             agent's with `skein token revoke --agent {holder}`"
+        );
+        Err(Refusal::new(Code::QueueFull, problem))
+    }
+
     /// Each has a moment of its own, so that whoever knows the newest can ask for what came after it.
     fn revocation(
         &self,
@@ -102,7 +127,8 @@ impl Access {
         // It is forgotten by this clock, and they end by the wall clock, which may be behind this one.
         let until = until + ctx.now.since(ctx.wall);
         let until = known.map_or(until, |known| known.until.max(until));
-        Ok(Revocation { of, at, until, by: by.chars().take(Name::MAX).collect() })
+        let (by, holder) = (by.chars().take(Name::MAX).collect(), known.and_then(|known| known.holder));
+        Ok(Revocation { of, at, until, by, holder })
     }
 
     fn forget(&self, now: Timestamp) -> Decision<Self> {

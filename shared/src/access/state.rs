@@ -92,6 +92,9 @@ pub struct Revocation {
     pub until: Timestamp,
     /// Who revoked.
     pub by: String,
+    /// The agent that gave the token back, if one did and this was written since it is noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Uuid>,
 }
 
 impl Revocation {

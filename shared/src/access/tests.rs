@@ -29,7 +29,18 @@ fn wish(name: &str) -> Command {
 
 fn revoke(bench: &mut Bench<Access>, of: Of, lasts: u64) -> Result<Reply, Refusal> {
     let until = bench.now + Duration::from_secs(lasts);
-    bench.run(Command::Revoke { of, by: "operator".to_owned(), until, began: Timestamp::ZERO })
+    bench.run(Command::Revoke { of, by: "operator".to_owned(), until, began: Timestamp::ZERO, holder: None })
+}
+
+fn token(number: u128) -> Of {
+    Of::Token(Uuid::from_u128(number))
+}
+
+/// An agent gives a token back that would have ended in a minute.
+fn give_back(bench: &mut Bench<Access>, agent: u128, number: u128) -> Result<Reply, Refusal> {
+    let (began, until, holder) =
+        (bench.now, bench.now + Duration::from_secs(60), Some(Uuid::from_u128(agent)));
+    bench.run(Command::Revoke { of: token(number), by: "worker".to_owned(), until, began, holder })
 }
 
 fn revoked(bench: &mut Bench<Access>, after: Timestamp) -> Vec<Revocation> {
@@ -88,8 +99,13 @@ fn a_revocation_is_no_older_than_the_tokens_of_its_moment() {
     let mut ctx = bench.ctx();
     ctx.wall = ctx.now + Duration::from_secs(10);
     let until = ctx.wall + Duration::from_secs(60);
-    let revoke =
-        Command::Revoke { of: Of::Everyone, by: "operator".to_owned(), until, began: Timestamp::ZERO };
+    let revoke = Command::Revoke {
+        of: Of::Everyone,
+        by: "operator".to_owned(),
+        until,
+        began: Timestamp::ZERO,
+        holder: None,
+    };
     let decision = bench.entity.decide(&revoke, &mut ctx).unwrap();
     let [Event::TokensRevoked { revocation }] = decision.events.as_slice() else {
         panic!("{:?}", decision.events)
@@ -103,8 +119,13 @@ fn a_revocation_lasts_as_long_as_its_tokens_though_the_wall_clock_was_set_back()
     let mut ctx = bench.ctx();
     ctx.wall = ctx.now - Duration::from_secs(7200);
     let until = ctx.wall + Duration::from_secs(900);
-    let revoke =
-        Command::Revoke { of: Of::Everyone, by: "operator".to_owned(), until, began: Timestamp::ZERO };
+    let revoke = Command::Revoke {
+        of: Of::Everyone,
+        by: "operator".to_owned(),
+        until,
+        began: Timestamp::ZERO,
+        holder: None,
+    };
     let decision = bench.entity.decide(&revoke, &mut ctx).unwrap();
     decision.events.iter().for_each(|event| bench.entity.apply(event, &mut Changes::default()));
     bench.run(Command::Tick).unwrap();
@@ -119,7 +140,7 @@ fn a_token_that_is_given_back_ends_however_far_its_clock_was_ahead() {
     let mut bench = bench();
     let (began, until) = (bench.now + Duration::from_secs(20), bench.now + Duration::from_secs(60));
     let of = Of::Token(Uuid::from_u128(1));
-    bench.run(Command::Revoke { of, by: "worker".to_owned(), until, began }).unwrap();
+    bench.run(Command::Revoke { of, by: "worker".to_owned(), until, began, holder: None }).unwrap();
     let at = revoked(&mut bench, Timestamp::ZERO)[0].at;
     assert!(at >= began, "the token would outlive it");
     // A copy that knows this one asks for what came after it, and has to get the next.
@@ -135,19 +156,48 @@ fn a_token_that_is_given_back_ends_however_far_its_clock_was_ahead() {
 fn holders_who_give_their_tokens_back_leave_the_operator_room() {
     let mut bench = bench();
     bench.run(wish("ci")).unwrap();
-    let token = |number: u128| Of::Token(Uuid::from_u128(number));
+    // A hundred tokens of each.
+    let give_back = |bench: &mut Bench<Access>, number: u128| give_back(bench, number / 100, number);
     for number in 0..10_000 {
-        revoke(&mut bench, token(number), 60).unwrap();
+        give_back(&mut bench, number).unwrap();
     }
-    let full = revoke(&mut bench, token(10_000), 60).unwrap_err();
+    let full = give_back(&mut bench, 10_000).unwrap_err();
     assert_eq!(full.code, Code::QueueFull);
-    revoke(&mut bench, token(1), 90).unwrap();
+    give_back(&mut bench, 1).unwrap();
+    // One that was stolen is known by its id alone, perhaps.
+    revoke(&mut bench, token(10_000), 60).unwrap();
     revoke(&mut bench, Of::Agent(Uuid::from_u128(1)), 60).unwrap();
     revoke(&mut bench, Of::Everyone, 60).unwrap();
     let (name, until) = (Name::parse("ci").unwrap(), bench.now + Duration::from_secs(60));
     bench.run(Command::RemoveClient { name, by: "operator".to_owned(), until }).unwrap();
     bench.advance(Duration::from_secs(61));
-    revoke(&mut bench, token(10_000), 60).unwrap();
+    give_back(&mut bench, 10_001).unwrap();
+}
+
+#[test]
+fn one_who_gives_tokens_back_without_end_leaves_the_others_room() {
+    let mut bench = bench();
+    let (greedy, other) = (1, 2);
+    let given = (0..).find(|number| give_back(&mut bench, greedy, *number).is_err()).unwrap();
+    assert_eq!(given, 5000);
+    let refused = give_back(&mut bench, greedy, given).unwrap_err();
+    assert_eq!(refused.code, Code::QueueFull);
+    assert!(refused.message.contains("5000 tokens of this agent"), "{refused}");
+    give_back(&mut bench, greedy, 7).unwrap();
+    for number in 0..100 {
+        give_back(&mut bench, other, 10_000 + number).unwrap();
+    }
+    assert_eq!(give_back(&mut bench, other, 20_000).unwrap_err().code, Code::QueueFull);
+    give_back(&mut bench, 3, 20_000).unwrap();
+    bench.advance(Duration::from_secs(61));
+    give_back(&mut bench, greedy, given).unwrap();
+}
+
+#[test]
+fn revocations_of_before_say_nothing_of_their_holders() {
+    let before = serde_json::json!({ "of": "everyone", "at": 1, "until": 2, "by": "operator" });
+    let read: Revocation = serde_json::from_value(before.clone()).unwrap();
+    assert_eq!((read.holder, serde_json::to_value(&read).unwrap()), (None, before));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What can be asked of an agent, and what it answers.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -39,6 +41,11 @@ pub enum Command {
     SetSwarmPaused {
         paused: bool,
         word: u64,
+    },
+    /// Says how many slots the agent has at most at a time, whatever its definition says; without a number, or with the
+    /// definition's own, that holds again.
+    SetScale {
+        scale: Option<NonZeroU32>,
     },
     /// Takes in an instance that no runner watches: a hand-made token, on its first use.
     Attach {

@@ -3,7 +3,7 @@
 //! These are two things: a runner that registers again says the first anew and leaves the second alone.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +93,9 @@ pub struct Standing {
     pub swarm_paused: bool,
     /// Which word on the swarm that was: a lower one comes too late.
     pub swarm_word: u64,
+    /// Most slots at a time, in place of what the definition says. Gone when that says another number than before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<NonZeroU32>,
 }
 
 impl Standing {

@@ -125,7 +125,7 @@ impl Agent {
             agent: self.name.clone(),
             instance: instance.id.clone(),
             class,
-            scale: definition.scale.max(least),
+            scale: self.wanted_scale().max(least),
             needs: definition.needs,
             affinity: instance.runner.clone(),
             prefers: self.files.clone(),

@@ -1,5 +1,7 @@
 //! What happened to an agent.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -27,6 +29,10 @@ pub enum Event {
     SwarmPaused {
         paused: bool,
         word: u64,
+    },
+    /// The most slots at a time by its operators' word; without a number the definition's hold.
+    Scaled {
+        scale: Option<NonZeroU32>,
     },
     Attached {
         instance: Instance,
@@ -215,7 +221,8 @@ impl Event {
             | Event::Undefined
             | Event::Enabled { .. }
             | Event::Paused { .. }
-            | Event::SwarmPaused { .. } => None,
+            | Event::SwarmPaused { .. }
+            | Event::Scaled { .. } => None,
             Event::Attached { instance, .. } | Event::Queued { instance, .. } => {
                 Some(instance.id.to_string())
             }

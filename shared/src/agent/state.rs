@@ -1,6 +1,7 @@
 //! What an agent remembers: the heads of its live instances, queue items, calls and waits.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -414,10 +415,15 @@ impl Agent {
         defined && !self.standing.disabled
     }
 
+    /// Most slots at a time that the agent is to have: what its operators have said goes over its definition.
+    pub(super) fn wanted_scale(&self) -> u32 {
+        let usual = self.defined.as_ref().map_or(1, |defined| defined.definition.scale);
+        self.standing.scale.map_or(usual, NonZeroU32::get)
+    }
+
     /// Most slots that the agent may have at a time, once it may start what it has.
     pub(super) fn scale(&self) -> usize {
-        let scale = self.defined.as_ref().map_or(0, |defined| defined.definition.scale as usize);
-        if self.is_enabled() { scale } else { 0 }
+        if self.is_enabled() { self.wanted_scale() as usize } else { 0 }
     }
 
     /// Whether it starts runs. With a scale of 0 it is as good as disabled.

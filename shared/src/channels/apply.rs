@@ -176,8 +176,9 @@ impl Channels {
         for key in marks {
             self.remove_mark(key, changes);
         }
-        if channel.last > 0 {
-            let purge = Purge { next: 1, last: channel.last };
+        // What retention has removed is gone already.
+        if channel.last > channel.forgotten {
+            let purge = Purge { next: channel.forgotten + 1, last: channel.last };
             changes.put(Self::purge_key(id), &purge, None);
             self.purges.insert(id, purge);
         }

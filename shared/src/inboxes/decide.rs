@@ -193,10 +193,11 @@ impl Inboxes {
         self.lead.unwrap_or(agent)
     }
 
-    /// There is one lead, so what others have open nobody reads any more.
+    /// There is one lead, so what others have open nobody reads any more. All of it goes, also what was handed out
+    /// beside a full inbox: nobody would ask for the rest.
     fn inherit(&self, lead: Uuid, ctx: &Ctx) -> Decision<Self> {
         let left = self.messages.values().filter(|message| message.agent != lead);
-        let messages = oldest(left, UNREAD);
+        let messages = oldest(left, self.messages.len());
         if messages.is_empty() && self.lead == Some(lead) {
             return Decision::reply(Reply::Done);
         }

@@ -221,11 +221,10 @@ fn a_message_makes_one_task_and_comes_back_when_the_pool_makes_none() {
     assert!(!bench.body(&Message::key(message)).unwrap().contains_key("delegationRefused"));
 }
 
-#[test]
-fn of_a_full_inbox_the_oldest_notice_gives_way_and_what_people_wrote_does_not() {
-    let mut bench = bench();
+/// As many messages as an inbox takes: those of these numbers are notices.
+fn fill(bench: &mut Bench<Inboxes>, notices: &[u64]) {
     for number in 1..=10_000 {
-        let source = if matches!(number, 5 | 9) { Source::System } else { Source::Slack };
+        let source = if notices.contains(&number) { Source::System } else { Source::Slack };
         let event = Event::Delivered {
             message: Uuid::from_u128(number.into()),
             number,
@@ -239,6 +238,12 @@ fn of_a_full_inbox_the_oldest_notice_gives_way_and_what_people_wrote_does_not() 
         };
         bench.entity.apply(&event, &mut Changes::default());
     }
+}
+
+#[test]
+fn of_a_full_inbox_the_oldest_notice_gives_way_and_what_people_wrote_does_not() {
+    let mut bench = bench();
+    fill(&mut bench, &[5, 9]);
     let unread = |bench: &Bench<Inboxes>, id: u128| bench.entity.messages.contains_key(&Uuid::from_u128(id));
     deliver(&mut bench, LEAD);
     assert!(!unread(&bench, 5) && unread(&bench, 9) && unread(&bench, 1));
@@ -319,6 +324,20 @@ fn what_one_lead_leaves_open_is_the_next_ones() {
     let told = bench.events.len();
     bench.run(Command::Inherit { lead: OTHER }).unwrap();
     assert_eq!(bench.events.len(), told, "there is nothing more to hand on");
+}
+
+#[test]
+fn of_a_full_inbox_all_is_the_next_leads_also_what_was_handed_out_beside_it() {
+    let mut bench = bench();
+    fill(&mut bench, &[]);
+    let handed_out = take(&mut bench, LEAD);
+    let newest: Vec<Uuid> = handed_out.iter().map(|_| deliver(&mut bench, LEAD)).collect();
+    bench.run(Command::Inherit { lead: OTHER }).unwrap();
+    let left = open(&mut bench, LEAD, 5);
+    assert_eq!((left.0, left.1), (Vec::new(), 10_005));
+    assert_eq!(bench.run(Command::Count { agent: OTHER }).unwrap(), Reply::Count { unread: 10_005 });
+    assert_eq!(take(&mut bench, OTHER), handed_out, "in the order in which they came");
+    assert!(newest.iter().all(|id| bench.entity.messages[id].agent == OTHER));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) fn refusal(cycle: Vec<String>) -> Refusal {
     let first = cycle.first().cloned().unwrap_or_default();
     let told: Vec<&str> = cycle.iter().map(String::as_str).collect();
     let message = format!(
-        "deadlock: {} → {first}; release what you hold, then start again, so that the others can go on",
+        "deadlock: {} → {first}; leave it alone, and release what you hold, so that the others can go on",
         named(&told, " → ")
     );
     Refusal::new(Code::Deadlock, message).with(json!({ "deadlock": true, "cycle": cycle }))

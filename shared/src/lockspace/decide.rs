@@ -306,7 +306,7 @@ fn held(key: &str, lock: &Lock, ctx: &Ctx) -> Refusal {
     let ends = lock.ends(ctx);
     let left = ends.since(ctx.now);
     let message = format!(
-        "{key} is held by {} for at most {} more; do other work and try again, or ask the holder",
+        "{key} is held by {} for at most {} more; leave it alone and do other work, or ask the holder",
         lock.holder,
         humantime::format_duration(Duration::from_secs(left.as_secs().max(1)))
     );

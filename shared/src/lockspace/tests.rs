@@ -79,6 +79,11 @@ fn a_held_lock_names_its_holder_and_the_time_left() {
     assert_eq!(refusal.detail["holder"], "a");
     assert_eq!(refusal.detail["remaining_ms"], 60_000);
     assert!(refusal.message.contains("held by a"), "{}", refusal.message);
+    assert!(
+        !refusal.message.contains("try again"),
+        "an agent skips what it does not get: {}",
+        refusal.message
+    );
 }
 
 #[test]
@@ -158,6 +163,7 @@ fn a_deadlock_is_told_as_a_cycle() {
     assert_eq!(refusal.code, Code::Deadlock);
     assert_eq!(refusal.detail["cycle"], json!(["b", X, "a", Y]));
     assert!(refusal.message.contains(&format!("{Y} → b")), "{}", refusal.message);
+    assert!(refusal.message.contains("leave it alone"), "it is skipped as any other: {}", refusal.message);
 }
 
 #[test]

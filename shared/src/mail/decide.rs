@@ -91,7 +91,8 @@ impl Mail {
         if known.agent != agent {
             return Err(Refusal::new(
                 Code::Forbidden,
-                "the mail of this inbox goes to another agent, and that agent alone gives it up",
+                "the mail of this inbox goes to another agent, which alone gives it up; the lead may take it over \
+                 first, with action register",
             ));
         }
         let others = self.addresses.values().filter(|other| other.id != known.id);

@@ -67,8 +67,13 @@ impl Entity for Memory {
     }
 
     fn asked(command: &Command) -> Option<Command> {
-        let Command::Denied(denied) = command else { return None };
-        Some(denied.asked::<Self>())
+        match command {
+            Command::Denied(denied) => Some(denied.asked::<Self>()),
+            Command::Forget { memory, name: Some(_) } => {
+                Some(Command::Forget { memory: *memory, name: None })
+            }
+            _ => None,
+        }
     }
 
     fn next_wake(&self) -> Option<Timestamp> {

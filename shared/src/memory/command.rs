@@ -17,6 +17,9 @@ pub enum Command {
     /// Who may is checked by the service, which reads the learning.
     Forget {
         memory: Uuid,
+        /// What it is called, which the service has looked up: the answer says it, and a repeat finds it nowhere else.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
     /// The learning was read just now.
     Touch {
@@ -32,7 +35,7 @@ pub enum Command {
         model: Model,
         embeddings: Vec<Embedding>,
     },
-    /// The service has found that an agent that is named is no member.
+    /// The service has found that an agent that is named is no member, or that the learning is not there.
     Denied(Denied<Command>),
     /// Nothing is ever due.
     Tick,
@@ -136,7 +139,7 @@ pub enum Meaning {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The learning as clients see it.
+    /// The learning as clients see it; of one that was forgotten its id and its name, where the command said that.
     Remembered(Value),
     /// The same is remembered already, as this learning.
     Known(Uuid),

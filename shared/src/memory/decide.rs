@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
 use uuid::Uuid;
 
 use super::NULLABLE;
@@ -31,7 +32,12 @@ pub(super) fn decide(state: &Memory, command: &Command, ctx: &mut Ctx) -> Result
             return Ok(Decision::reply(Reply::Learnings(state.lacking(*model, *limit))));
         }
         Command::Embed { model, embeddings } => state.embed(model, embeddings),
-        Command::Forget { memory } => state.known(*memory, Event::Forgotten { memory: *memory }),
+        Command::Forget { memory, name } => {
+            let events = state.known(*memory, Event::Forgotten { memory: *memory });
+            let forgotten =
+                name.as_ref().map(|name| Reply::Remembered(json!({ "id": memory, "name": name })));
+            return Ok(Decision::new(forgotten.unwrap_or(Reply::Done), events));
+        }
         Command::Touch { memory } => state.known(*memory, Event::Touched { memory: *memory, at: ctx.now }),
         Command::Denied(denied) => return Err(denied.refusal.clone()),
         Command::Tick => Vec::new(),

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::Code;
+use crate::entity::Entity;
 use crate::id::{EntityKey, Kind, Name};
 use crate::testbed::Bench;
 
@@ -40,6 +41,10 @@ fn piece(id: u128, path: &str, chunk_index: u32) -> Remember {
         total_chunks: 9,
         ..learning(id)
     }
+}
+
+fn forget(memory: Uuid) -> Command {
+    Command::Forget { memory, name: None }
 }
 
 fn remember(bench: &mut Bench<Memory>, learning: Remember) -> Value {
@@ -85,7 +90,7 @@ fn the_same_is_learnt_once() {
     remember(&mut bench, Remember { scope: Scope::Swarm, ..learning(4, "pin the compiler") });
     bench.restart();
     assert_eq!(again(&mut bench, learning(5, "pin the compiler")), known);
-    bench.run(Command::Forget { memory: Uuid::from_u128(1) }).unwrap();
+    bench.run(forget(Uuid::from_u128(1))).unwrap();
     remember(&mut bench, learning(6, "pin the compiler"));
 }
 
@@ -129,7 +134,7 @@ fn a_learning_has_one_vector_of_one_model() {
     embed(&mut bench, 2, &second, vector());
     let kept = body(&bench, 2).unwrap();
     assert!(kept["model"] == "second" && !kept.contains_key("problem"), "{kept:?}");
-    bench.run(Command::Forget { memory: Uuid::from_u128(2) }).unwrap();
+    bench.run(forget(Uuid::from_u128(2))).unwrap();
     embed(&mut bench, 2, &second, vector());
     assert!(body(&bench, 2).is_none(), "nothing is kept of what was forgotten");
 }
@@ -176,8 +181,24 @@ fn reading_moves_the_time_of_access() {
     let body = bench.body(&key(Uuid::from_u128(1))).unwrap();
     assert_eq!(body["accessedAt"], bench.now.iso());
     assert_ne!(body["accessedAt"], body["createdAt"]);
-    bench.run(Command::Forget { memory: Uuid::from_u128(1) }).unwrap();
+    bench.run(forget(Uuid::from_u128(1))).unwrap();
     assert!(bench.body(&key(Uuid::from_u128(1))).is_none());
+}
+
+/// The name is no part of what is asked: its repeat finds none any more.
+#[test]
+fn who_has_a_learning_forgotten_is_told_its_name() {
+    let mut bench = bench();
+    remember(&mut bench, learning(1));
+    let memory = Uuid::from_u128(1);
+    let named = Command::Forget { memory, name: Some("n".into()) };
+    assert_eq!(Memory::asked(&named), Some(forget(memory)));
+    assert_eq!(bench.run(named), Ok(Reply::Remembered(json!({ "id": memory, "name": "n" }))));
+    assert!(bench.body(&key(memory)).is_none());
+    // As a node before this one says it.
+    let before: Command = serde_json::from_value(json!({ "forget": { "memory": memory } })).unwrap();
+    assert_eq!(before, forget(memory));
+    assert_eq!(serde_json::to_value(&before).unwrap(), json!({ "forget": { "memory": memory } }));
 }
 
 #[test]
@@ -193,7 +214,7 @@ fn indexing_a_file_again_replaces_it() {
     remember(&mut bench, Remember { agent: Some(Uuid::from_u128(2)), ..piece(5, "a.md", 0) });
     assert!(there(&bench, 4));
     for id in [3, 4, 5] {
-        bench.run(Command::Forget { memory: Uuid::from_u128(id) }).unwrap();
+        bench.run(forget(Uuid::from_u128(id))).unwrap();
     }
     assert!(bench.entity.files.is_empty());
 }
@@ -302,7 +323,7 @@ proptest! {
             match what {
                 0..=3 => { remember(&mut bench, piece(id, path, chunk)); }
                 4 => { let _ = bench.run(Command::Remember(Box::new(learning(id)))); }
-                5 => { bench.run(Command::Forget { memory }).unwrap(); }
+                5 => { bench.run(forget(memory)).unwrap(); }
                 6 => { bench.run(Command::Touch { memory }).unwrap(); }
                 7 => embed(&mut bench, id, &model(path), vector()),
                 8 => { let _ = bench.run(Command::Remember(Box::new(Remember { content: path.into(), ..learning(id) }))); }

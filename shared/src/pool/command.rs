@@ -13,7 +13,7 @@ use crate::forge::Activity;
 use crate::id::{EntityKey, InstanceId};
 use crate::inboxes;
 use crate::mail::Letter;
-use crate::profiles::Field;
+use crate::profiles::{Edit, Field};
 use crate::slack::Said;
 use crate::time::Timestamp;
 
@@ -46,6 +46,9 @@ pub enum Command {
         /// What the texts among it were until now, as the service has read them. For their versions.
         #[serde(default)]
         before: Box<Profile>,
+        /// Who changes it, and why; without it the member itself does. That another one may the service has checked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edit: Option<Box<Edit>>,
     },
     Create(Box<Create>),
     /// Says something to whoever works on the task: it comes with the next answer that this agent gets.

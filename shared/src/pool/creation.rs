@@ -112,6 +112,8 @@ pub enum Rules {
     Inbox { allow_duplicate: bool },
     /// Schedules, webhooks, mentions, `task-action create`: the target must exist, that is all.
     Plain,
+    /// Schedules that skip: the same, and no other task of the schedule may be left that has not ended.
+    Alone,
 }
 
 /// What the service found about a task that the pool does not hold.

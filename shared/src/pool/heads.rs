@@ -45,6 +45,14 @@ impl Heads {
         self.packed.iter().map(|(&id, bytes)| (id, unpack(bytes, &self.tags)))
     }
 
+    /// The greatest id that begins with this time.
+    pub(super) fn newest_of(&self, at: Timestamp) -> Option<Uuid> {
+        let first = u128::from(at.0) << 80;
+        let last = first | ((1 << 80) - 1);
+        let mut made = self.packed.range(Uuid::from_u128(first)..=Uuid::from_u128(last));
+        made.next_back().map(|(id, _)| *id)
+    }
+
     /// Puts a head in the place of the one that there may be.
     pub(super) fn insert(&mut self, id: Uuid, task: &Task) {
         let bytes = pack(task, &mut self.tags);

@@ -64,37 +64,55 @@ pub(super) struct Indexes {
     threads: Groups<Thread, Uuid>,
     /// Tasks that have to do with an issue or a request at a forge.
     subjects: Groups<Subject, Uuid>,
+    /// Tasks that a schedule made.
+    schedules: Groups<Uuid, Uuid>,
 }
 
-impl Indexes {
-    /// The same as adding all tasks one by one. Most of them wait in the pool, and sorted at once they take half
-    /// the time and two thirds of the memory.
-    pub(super) fn of(tasks: impl Iterator<Item = (Uuid, Task)>) -> Self {
-        let mut indexes = Self::default();
-        let mut pool: Vec<Rank> = Vec::new();
-        let mut tagged: BTreeMap<Tag, Vec<Rank>> = BTreeMap::new();
-        for (id, task) in tasks {
-            let plain = task.status == Status::Unassigned && task.is_ready();
-            if !plain || task.thread.is_some() || task.forge.is_some() || task.until.is_some() {
-                indexes.add(id, &task);
-                continue;
-            }
-            let rank = Rank::of(id, &task);
-            pool.push(rank);
-            for tag in task.tags {
-                tagged.entry(tag).or_default().push(rank);
+/// Tasks on their way into indexes: the same as adding all of them one by one. Most of them wait in the pool, and sorted
+/// at once they take half the time and two thirds of the memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gathering {
+    /// Of those that do not just wait for anybody.
+    others: Indexes,
+    pool: Vec<Rank>,
+    tagged: BTreeMap<Tag, Vec<Rank>>,
+}
+
+impl Gathering {
+    pub(super) fn add(&mut self, id: Uuid, task: &Task) {
+        let plain = task.status == Status::Unassigned && task.is_ready();
+        let grouped = task.thread.is_some() || task.forge.is_some() || task.schedule.is_some();
+        if !plain || grouped || task.until.is_some() {
+            self.others.add(id, task);
+            return;
+        }
+        let rank = Rank::of(id, task);
+        self.pool.push(rank);
+        for tag in &task.tags {
+            match self.tagged.get_mut(tag) {
+                Some(ranks) => ranks.push(rank),
+                None => {
+                    self.tagged.insert(tag.clone(), vec![rank]);
+                }
             }
         }
+    }
+
+    pub(super) fn finish(self) -> Indexes {
+        let mut indexes = self.others;
         let (few, few_tagged) = (std::mem::take(&mut indexes.pool), std::mem::take(&mut indexes.tagged));
-        indexes.pool = pool.into_iter().collect();
+        indexes.pool = self.pool.into_iter().collect();
         indexes.pool.extend(few);
-        indexes.tagged = tagged.into_iter().map(|(tag, ranks)| (tag, ranks.into_iter().collect())).collect();
+        indexes.tagged =
+            self.tagged.into_iter().map(|(tag, ranks)| (tag, ranks.into_iter().collect())).collect();
         for (tag, ranks) in few_tagged {
             indexes.tagged.entry(tag).or_default().extend(ranks);
         }
         indexes
     }
+}
 
+impl Indexes {
     pub(super) fn add(&mut self, id: Uuid, task: &Task) {
         self.change(id, task, true);
     }
@@ -135,6 +153,9 @@ impl Indexes {
         if let Some(link) = &task.forge {
             put(&mut self.subjects, link.subject().clone(), id, add);
         }
+        if let Some(schedule) = task.schedule {
+            put(&mut self.schedules, schedule, id, add);
+        }
         for open in task.dependencies.iter().filter(|d| d.outcome.is_none()) {
             put(&mut self.dependants, open.task, id, add);
         }
@@ -163,6 +184,10 @@ impl Indexes {
 
     pub(super) fn of_subject(&self, subject: &Subject) -> impl Iterator<Item = Uuid> + use<'_> {
         self.subjects.get(subject).into_iter().flatten().copied()
+    }
+
+    pub(super) fn of_schedule(&self, schedule: Uuid) -> impl Iterator<Item = Uuid> + use<'_> {
+        self.schedules.get(&schedule).into_iter().flatten().copied()
     }
 
     pub(super) fn of_thread(&self, thread: &Thread) -> impl Iterator<Item = Uuid> + use<'_> {

@@ -36,7 +36,6 @@ use crate::time::Timestamp;
 pub use command::{About, Command, Finish, Join, Mailed, Profile, Progress, Reply, Survey};
 pub use creation::{Asked, Create, Fact, Rules, Target, TaskSpec};
 use guard::Sketch;
-use index::Indexes;
 
 pub use concerned::claimable;
 pub use decide::ended::{Attempted, answer_for_ended};
@@ -73,7 +72,7 @@ impl Entity for Pool {
 
     fn restored(&mut self) {
         self.tasks.restored();
-        self.indexes = Indexes::of(self.tasks.iter());
+        self.indexes = std::mem::take(&mut self.gathering).finish();
         self.watch_all();
     }
 
@@ -139,9 +138,9 @@ impl Entity for Pool {
         if let Command::Join(join) = command {
             return join.texts.is_some().then(|| Command::Join(Join { texts: None, ..join.clone() }));
         }
-        if let Command::Describe { agent, profile, .. } = command {
-            let (profile, before) = (profile.clone(), Box::default());
-            return Some(Command::Describe { agent: *agent, profile, before });
+        if let Command::Describe { agent, profile, edit, .. } = command {
+            let (profile, before, edit) = (profile.clone(), Box::default(), edit.clone());
+            return Some(Command::Describe { agent: *agent, profile, before, edit });
         }
         if let Command::Progress(report) = command {
             return report

@@ -13,7 +13,7 @@ use super::ends::Ends;
 use super::guard::{Recent, Sketch};
 use super::heads::Heads;
 use super::idle::Idle;
-use super::index::{Deadlines, Indexes};
+use super::index::{Deadlines, Gathering, Indexes};
 use super::standing::Standing;
 use super::steering::Steering;
 use super::tag::Tag;
@@ -342,6 +342,8 @@ pub struct Pool {
     pub(super) lead: Option<Uuid>,
     pub(super) tasks: Heads,
     pub(super) indexes: Indexes,
+    /// Those of tasks that are being restored.
+    pub(super) gathering: Gathering,
     /// When what ends. Signs of life move it and are not written down, so a copy may be earlier.
     pub(super) deadlines: Deadlines,
     /// When which started task ought to have had a report.
@@ -380,6 +382,7 @@ impl Pool {
             lead: None,
             tasks: Heads::default(),
             indexes: Indexes::default(),
+            gathering: Gathering::default(),
             deadlines: Deadlines::default(),
             reports: Deadlines::default(),
             idle: Idle::default(),
@@ -416,13 +419,14 @@ impl Pool {
         self.members.insert(id, member);
     }
 
-    /// Takes a task without its places in the tree and the indexes, which are made once all tasks are there, and
-    /// without its sketch, which is made of its text.
+    /// Takes a task without its places in the tree and the indexes, which it gets once all tasks are there, and without
+    /// its sketch, which is made of its text.
     pub(super) fn restore_task(&mut self, id: Uuid, task: &Task) {
         if let Some(creator) = task.creator {
             self.recent.add(creator, task.created, id, Sketch::default());
         }
         self.promise(id, task);
+        self.gathering.add(id, task);
         self.tasks.restore(id, task);
     }
 

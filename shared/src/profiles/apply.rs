@@ -46,6 +46,7 @@ impl Entity for Profiles {
             "version": version.version,
             "changeSource": version.source,
             "changedByAgentId": version.by,
+            "changeReason": version.reason,
             "previousVersionId": version.previous,
             "contentLength": version.text.chars().count(),
             "createdAt": version.at.iso(),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::command::{Change, Command, Reply};
+use super::command::{Change, Command, Edit, Reply};
 use super::event::{Event, Version};
-use super::state::{Field, Latest, Profiles, Source, digest};
+use super::state::{Field, Latest, Profiles, digest};
 use crate::code::Refusal;
 use crate::entity::{Ctx, Decision};
 
@@ -16,10 +16,11 @@ pub(super) fn decide(
     ctx: &mut Ctx,
 ) -> Result<Decision<Profiles>, Refusal> {
     match command {
-        Command::Changed { agent, texts, source, by } => {
+        Command::Changed { agent, texts, source, by, reason } => {
+            let edit = Edit { source: *source, by: *by, reason: reason.clone() };
             let events = texts.iter().flat_map(|(field, change)| {
                 let known = state.agents.get(agent).and_then(|fields| fields.get(field));
-                versions((*agent, *field), known, change, (*source, *by), ctx)
+                versions((*agent, *field), known, change, &edit, ctx)
             });
             Ok(Decision::new(Reply::Done, events.collect()))
         }
@@ -36,14 +37,14 @@ fn versions(
     (agent, field): (Uuid, Field),
     known: Option<&Latest>,
     change: &Change,
-    (source, by): (Source, Option<Uuid>),
+    edit: &Edit,
     ctx: &mut Ctx,
 ) -> Vec<Event> {
     let mut latest = known.copied();
     let mut events = Vec::new();
     let first = change.before.as_ref().filter(|before| latest.is_none() && !before.is_empty());
-    let steps = [first.map(|text| (text, Source::System, None)), Some((&change.text, source, by))];
-    for (text, source, by) in steps.into_iter().flatten() {
+    let steps = [first.map(|text| (text, Edit::system())), Some((&change.text, edit.clone()))];
+    for (text, Edit { source, by, reason }) in steps.into_iter().flatten() {
         if latest.is_some_and(|latest| latest.says(text)) {
             continue;
         }
@@ -52,7 +53,7 @@ fn versions(
         let id = ctx.id();
         latest = Some(Latest { id, version, digest });
         let (text, at) = (text.clone(), ctx.now);
-        let kept = Version { id, agent, field, version, previous, source, by, text, at };
+        let kept = Version { id, agent, field, version, previous, source, by, reason, text, at };
         events.push(Event::VersionKept(Box::new(kept)));
     }
     events

@@ -23,6 +23,8 @@ pub struct Version {
     pub previous: Option<Uuid>,
     pub source: Source,
     pub by: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     pub text: String,
     pub at: Timestamp,
 }

@@ -12,6 +12,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Change, Command, Reply};
+pub use command::{Change, Command, Edit, Reply};
 pub use event::{Event, Version};
 pub use state::{Field, Latest, Profiles, Source};

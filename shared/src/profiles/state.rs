@@ -27,8 +27,14 @@ pub enum Field {
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     SelfEdit,
+    /// The lead has changed it for the agent.
+    LeadCoaching,
+    /// A program or a person has, and says nothing more.
+    Api,
     /// The text that a member starts with.
     System,
+    /// A session of the agent has at its end what its files say.
+    SessionSync,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,3 +1,4 @@
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::*;
@@ -13,7 +14,8 @@ fn bench() -> Bench<Profiles> {
 fn write(bench: &mut Bench<Profiles>, field: Field, text: &str, before: Option<&str>) {
     let change = Change { text: text.to_owned(), before: before.map(str::to_owned) };
     let texts = [(field, change)].into();
-    bench.run(Command::Changed { agent: ANN, texts, source: Source::SelfEdit, by: Some(ANN) }).unwrap();
+    let (source, by) = (Source::SelfEdit, Some(ANN));
+    bench.run(Command::Changed { agent: ANN, texts, source, by, reason: None }).unwrap();
     assert_eq!(bench.restored(), bench.entity);
 }
 
@@ -54,4 +56,24 @@ fn the_same_text_again_is_no_version() {
     assert_eq!(versions(&bench)[1], (2, "brave", Source::SelfEdit));
     write(&mut bench, Field::ToolsMd, "hammer", Some(""));
     assert_eq!(versions(&bench)[2], (1, "hammer", Source::SelfEdit));
+}
+
+#[test]
+fn a_version_says_who_has_changed_it_and_why() {
+    let mut bench = bench();
+    let lead = Uuid::from_u128(2);
+    let change = Change { text: "ask first".to_owned(), before: Some("as it began".to_owned()) };
+    let texts = [(Field::SoulMd, change)].into();
+    let (source, reason) = (Source::LeadCoaching, Some("it guessed".to_owned()));
+    bench.run(Command::Changed { agent: ANN, texts, source, by: Some(lead), reason }).unwrap();
+    let told: Vec<Value> = bench
+        .events
+        .iter()
+        .map(|Event::VersionKept(version)| {
+            let body = bench.body(&format!("version/{}", version.id)).unwrap();
+            json!([body["changeSource"], body.get("changedByAgentId"), body.get("changeReason")])
+        })
+        .collect();
+    // What it was until then nobody has changed for a reason.
+    assert_eq!(told, [json!(["system", null, null]), json!(["lead_coaching", lead, "it guessed"])]);
 }

@@ -10,11 +10,11 @@ use super::effects::BY_HAND;
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use super::{Reply, decide};
-use crate::code::Refusal;
+use crate::code::{Code, Refusal};
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
 use crate::json::Json;
-use crate::pool;
+use crate::pool::{self, Rules};
 use crate::time::Timestamp;
 
 /// The document that remembers when to look at the wall clock again.
@@ -48,13 +48,16 @@ impl Entity for Schedules {
         decide::decide(self, command, ctx)
     }
 
-    /// A firing that the pool or an agent refuses counts as an error of its schedule.
+    /// A firing that the pool or an agent refuses counts as an error of its schedule, unless it was to be skipped.
     fn refused(target: &EntityKey, command: &Json, refusal: &Refusal) -> Option<Command> {
         if let (Kind::Agent, Some(agent)) = (target.kind, &target.name) {
             return Some(Command::RunRefused { agent: agent.clone(), message: refusal.message.clone() });
         }
         let pool::Command::Create(create) = command.read().ok()? else { return None };
         let schedule = create.spec.schedule?;
+        if create.rules == Rules::Alone && refusal.code == Code::Duplicate {
+            return Some(Command::RunSkipped { schedule });
+        }
         let by_hand = create.spec.tags.last().is_some_and(|tag| tag == BY_HAND);
         Some(Command::RunFailed { schedule, message: refusal.message.clone(), by_hand })
     }
@@ -88,6 +91,10 @@ impl Entity for Schedules {
                 });
                 self.look_at_once(changes);
             }
+            Event::Skipped { schedule, at } => self.change(*schedule, changes, |schedule| {
+                schedule.last_skipped = Some(*at);
+                schedule.updated = schedule.updated.max(*at);
+            }),
             Event::ClockBehind { look_again } => {
                 self.look_again = *look_again;
                 changes.put(CLOCK, &Clock { look_again: *look_again }, None);
@@ -120,6 +127,7 @@ impl Entity for Schedules {
             | Event::Forgotten { schedule }
             | Event::Fired { schedule, .. }
             | Event::Ran { schedule, .. }
+            | Event::Skipped { schedule, .. }
             | Event::Failed { schedule, .. } => Some(schedule.to_string()),
             Event::ClockBehind { .. } => None,
         }

@@ -99,5 +99,10 @@ pub(super) fn check(schedule: &Schedule) -> Result<(), Refusal> {
         ));
     }
     wire::priority(schedule.priority)?;
+    if schedule.one_time && schedule.skip_if_active {
+        let problem =
+            "skipIfActive is for recurring schedules: one that runs once has no earlier task; leave it out";
+        return Err(Refusal::new(Code::InvalidArgument, problem));
+    }
     Cron::parse(schedule.cron.as_deref().unwrap_or("@daily"), &schedule.zone, "").map(|_| ())
 }

@@ -63,6 +63,10 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_hand: bool,
     },
+    /// The pool made no task of an occurrence, since another one of the schedule has not ended.
+    RunSkipped {
+        schedule: Uuid,
+    },
     /// An agent refused the run of an occurrence.
     RunRefused {
         agent: Name,
@@ -121,6 +125,9 @@ pub struct Create {
     pub zone: String,
     #[serde(default = "Create::usually_enabled")]
     pub enabled: bool,
+    /// Recurring: makes no task while another one of it has not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_if_active: bool,
 }
 
 impl Create {
@@ -154,6 +161,7 @@ impl Create {
             target: None,
             zone: Self::usual_zone(),
             enabled: true,
+            skip_if_active: false,
         }
     }
 }
@@ -192,6 +200,8 @@ pub struct Update {
     pub zone: Option<String>,
     #[serde(default)]
     pub enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_if_active: Option<bool>,
 }
 
 impl Update {
@@ -212,6 +222,7 @@ impl Update {
             model: None,
             zone: None,
             enabled: None,
+            skip_if_active: None,
         }
     }
 }

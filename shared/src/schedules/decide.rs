@@ -66,6 +66,7 @@ pub(super) fn decide(
         Command::RunFailed { schedule, message, by_hand } => {
             Ok(state.run_failed(*schedule, message, *by_hand, ctx))
         }
+        Command::RunSkipped { schedule } => Ok(state.run_skipped(*schedule, ctx)),
         Command::RunRefused { agent, message } => Ok(state.run_refused(agent, message, ctx)),
         Command::Denied(denied) => Err(denied.refusal.clone()),
         Command::Tick => Ok(state.tick_due(ctx)),
@@ -245,6 +246,13 @@ impl Schedules {
         Decision::new(Reply::Done, vec![event])
     }
 
+    /// One that does not fire is no failure. It may be gone by then.
+    fn run_skipped(&self, schedule: Uuid, ctx: &Ctx) -> Decision<Self> {
+        let skipped = Event::Skipped { schedule, at: ctx.wall };
+        let known = self.schedules.contains_key(&schedule);
+        Decision::new(Reply::Done, known.then_some(skipped).into_iter().collect())
+    }
+
     /// Fires due schedules once, however many of their times have passed, and goes on from now; so do those that were
     /// planned by a clock that was ahead for a while. Forgets what ran long ago.
     fn tick_due(&self, ctx: &Ctx) -> Decision<Self> {
@@ -360,6 +368,7 @@ fn changed(before: &Schedule, update: &Update, wall: Timestamp) -> Result<Schedu
     set(&mut after.priority, update.priority);
     set(&mut after.zone, update.zone);
     set(&mut after.enabled, update.enabled);
+    set(&mut after.skip_if_active, update.skip_if_active);
     set(&mut after.target, update.target);
     set(&mut after.model, update.model);
     after.cron = update.cron.or(after.cron);

@@ -41,6 +41,8 @@ pub struct TaskTemplate {
     pub target: Option<Uuid>,
     pub schedule: Uuid,
     pub creator: Option<Uuid>,
+    /// It is made only if no other one of the schedule is left that has not ended. A run by hand is made all the same.
+    pub alone: bool,
 }
 
 impl TaskTemplate {
@@ -60,6 +62,7 @@ impl TaskTemplate {
             target: schedule.target,
             schedule: schedule.id,
             creator: schedule.creator,
+            alone: schedule.skip_if_active && extra_tag != Some(BY_HAND),
         }
     }
 
@@ -81,7 +84,8 @@ impl TaskTemplate {
         };
         // The id is made for this task alone, so no task that ended long ago can have it.
         let facts = vec![Fact::unknown(self.id)];
-        let create = Create { by: self.creator, spec, target, rules: Rules::Plain, facts };
+        let rules = if self.alone { Rules::Alone } else { Rules::Plain };
+        let create = Create { by: self.creator, spec, target, rules, facts };
         let command = pool::Command::Create(Box::new(create));
         Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
     }

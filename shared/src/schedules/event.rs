@@ -49,6 +49,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_hand: bool,
     },
+    /// The pool made no task of an occurrence, since another one of the schedule has not ended.
+    Skipped {
+        schedule: Uuid,
+        at: Timestamp,
+    },
     /// The wall clock stands behind the entity's time: nothing is due yet.
     ClockBehind {
         look_again: Timestamp,

@@ -71,6 +71,12 @@ pub struct Schedule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<Name>,
     pub enabled: bool,
+    /// No task is made while another one of it has not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_if_active: bool,
+    /// When the pool made no task for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_skipped: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<Timestamp>,
     /// The nominal time of the next occurrence; only an enabled schedule has one.
@@ -120,6 +126,8 @@ impl Schedule {
             creator: create.creator,
             runs: None,
             enabled: create.enabled,
+            skip_if_active: create.skip_if_active,
+            last_skipped: None,
             last_run: None,
             next_run: None,
             fired: None,
@@ -176,7 +184,7 @@ impl Schedule {
         Ok(interval.and_then(|interval| self.first_open(wall, |after| Some(after + interval))))
     }
 
-    /// The shape `Schedule` of Agent Swarm, with nulls for what is absent.
+    /// The shape `Schedule` of Agent Swarm, with nulls for what is absent, and two fields more.
     pub(super) fn body(&self) -> Value {
         json!({
             "id": self.id,
@@ -201,6 +209,8 @@ impl Schedule {
             "scheduleType": if self.one_time { "one_time" } else { "recurring" },
             "createdAt": self.created.iso(),
             "lastUpdatedAt": self.updated.iso(),
+            "skipIfActive": self.skip_if_active.then_some(true),
+            "lastSkippedAt": wire::iso(self.last_skipped),
         })
     }
 

@@ -1,5 +1,6 @@
 mod bounds;
 mod clock;
+mod skipping;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::command::{Command, Reply};
 use super::decide;
 use super::event::Event;
+use super::repos::Repo;
 use super::state::{Held, Setting, Settings};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
@@ -22,10 +23,14 @@ impl Entity for Settings {
     }
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
-        if document.split().0 != "setting" {
-            return Err(document.corrupt("settings have no such document"));
+        match document.split().0 {
+            "setting" => self.insert(document.read()?),
+            "repo" => {
+                let repo: Repo = document.read()?;
+                self.repos.insert(repo.id, repo);
+            }
+            _ => return Err(document.corrupt("settings have no such document")),
         }
-        self.insert(document.read()?);
         Ok(())
     }
 
@@ -48,6 +53,14 @@ impl Entity for Settings {
                 self.insert(Setting { value: Held::Sealed(value.clone()), ..setting.clone() });
                 self.put(*id, changes);
             }
+            Event::RepoSet { repo } => {
+                changes.put(Repo::key(repo.id), repo, Some(repo.view().into()));
+                self.repos.insert(repo.id, Repo::clone(repo));
+            }
+            Event::RepoRemoved { repo } => {
+                self.repos.remove(repo);
+                changes.delete(Repo::key(*repo));
+            }
         }
     }
 
@@ -69,6 +82,8 @@ impl Entity for Settings {
         let id = match event {
             Event::SettingSet { setting } => setting.id,
             Event::SettingDeleted { setting } | Event::SettingResealed { setting, .. } => *setting,
+            Event::RepoSet { repo } => repo.id,
+            Event::RepoRemoved { repo } => *repo,
         };
         Some(id.to_string())
     }
@@ -79,6 +94,9 @@ impl Entity for Settings {
         });
         if !placed || self.places.len() != self.settings.len() {
             return Err("settings: each has a place of its own".to_owned());
+        }
+        if !self.repos_are_told_apart() {
+            return Err("settings: no two repositories have the same name, address or place".to_owned());
         }
         let bytes: usize = self.settings.values().map(Setting::bytes).sum();
         if bytes == self.bytes { Ok(()) } else { Err("settings: what they take is counted".to_owned()) }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::repos::RepoSpec;
 use super::state::{Held, Place, Sealed, Setting};
 use crate::caller::Caller;
 
@@ -30,6 +31,24 @@ pub enum Command {
     },
     /// Puts secrets that were sealed anew in the place of those that they were made of.
     Reseal(Vec<Exchange>),
+    /// All repositories, by name.
+    Repos,
+    /// The lead may.
+    AddRepo {
+        by: Caller,
+        repo: RepoSpec,
+    },
+    /// Changes what is given. The lead may.
+    ChangeRepo {
+        by: Caller,
+        id: Uuid,
+        repo: RepoSpec,
+    },
+    /// The lead may.
+    RemoveRepo {
+        by: Caller,
+        id: Uuid,
+    },
     Tick,
 }
 
@@ -38,7 +57,10 @@ impl Command {
     pub(super) fn by(&mut self) -> Option<&mut Caller> {
         match self {
             Self::Set(set) => Some(&mut set.by),
-            Self::Delete { by, .. } => Some(by),
+            Self::Delete { by, .. }
+            | Self::AddRepo { by, .. }
+            | Self::ChangeRepo { by, .. }
+            | Self::RemoveRepo { by, .. } => Some(by),
             _ => None,
         }
     }
@@ -95,5 +117,8 @@ pub enum Reply {
     Settings(Vec<Setting>),
     /// How many secrets were exchanged; others had changed meanwhile.
     Resealed(usize),
+    /// As clients see it; of one that is removed, as it was.
+    Repo(Value),
+    Repos(Vec<Value>),
     Done,
 }

@@ -38,6 +38,10 @@ pub(super) fn decide(
             Ok(Decision::reply(Reply::Settings(state.resolve(*agent, *repo, key.as_deref()))))
         }
         Command::Reseal(exchanges) => Ok(state.reseal(exchanges)),
+        Command::Repos => Ok(state.repos()),
+        Command::AddRepo { by, repo } => state.add_repo(by, repo, ctx),
+        Command::ChangeRepo { by, id, repo } => state.change_repo(by, *id, repo, ctx),
+        Command::RemoveRepo { by, id } => state.remove_repo(by, *id),
         Command::Tick => Ok(Decision::reply(Reply::Done)),
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::repos::Repo;
 use super::state::{Sealed, Setting};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,5 +20,12 @@ pub enum Event {
     SettingResealed {
         setting: Uuid,
         value: Sealed,
+    },
+    /// Made, or changed.
+    RepoSet {
+        repo: Box<Repo>,
+    },
+    RepoRemoved {
+        repo: Uuid,
     },
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::repos::Repo;
 use crate::time::Timestamp;
 
 /// What is shown in place of a secret.
@@ -19,6 +20,7 @@ pub struct Settings {
     pub(super) places: BTreeMap<Place, Uuid>,
     /// What their texts take together.
     pub(super) bytes: usize,
+    pub(super) repos: BTreeMap<Uuid, Repo>,
 }
 
 /// Whom a setting is for. A narrower one goes before a wider one.

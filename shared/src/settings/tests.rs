@@ -220,6 +220,60 @@ fn only_what_has_not_changed_is_exchanged() {
     assert_eq!(held[2], Held::Plain("c".to_owned()));
 }
 
+fn repo(name: &str) -> RepoSpec {
+    let url = Some(format!("https://example.org/{name}.git"));
+    RepoSpec { url, name: Some(name.to_owned()), ..RepoSpec::default() }
+}
+
+fn add(bench: &mut Bench<Settings>, repo: RepoSpec) -> Result<Value, Refusal> {
+    match bench.run(Command::AddRepo { by: LEAD, repo })? {
+        Reply::Repo(repo) => Ok(repo),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_repository_is_kept_as_it_was_listed_until_it_is_removed() {
+    let mut bench = bench();
+    let web = add(&mut bench, repo("web")).unwrap();
+    let web: Uuid = web["id"].as_str().unwrap().parse().unwrap();
+    add(&mut bench, repo("api")).unwrap();
+    set(&mut bench, at(LEAD, Scope::Repo(web), "MODEL", plain("opus"))).unwrap();
+    let change = |by, repo| Command::ChangeRepo { by, id: web, repo };
+    let branch = RepoSpec { default_branch: Some("trunk".to_owned()), ..RepoSpec::default() };
+    let worker = Caller::agent(id(2));
+    assert_eq!(bench.run(change(worker, branch.clone())).unwrap_err().code, Code::Forbidden);
+    bench.run(change(LEAD, branch)).unwrap();
+    let taken = RepoSpec { name: Some("api".to_owned()), ..RepoSpec::default() };
+    assert_eq!(bench.run(change(LEAD, taken)).unwrap_err().code, Code::AlreadyExists);
+    bench.restart();
+    let Reply::Repos(repos) = bench.run(Command::Repos).unwrap() else { panic!("no list") };
+    let told: Vec<_> = repos.iter().map(|repo| (&repo["name"], &repo["defaultBranch"])).collect();
+    assert_eq!(told, [(&json!("api"), &json!("main")), (&json!("web"), &json!("trunk"))]);
+    bench.run(Command::RemoveRepo { by: LEAD, id: web }).unwrap();
+    assert_eq!(bench.restored(), bench.entity);
+    assert_eq!(bench.run(Command::RemoveRepo { by: LEAD, id: web }).unwrap_err().code, Code::NotFound);
+    add(&mut bench, repo("web")).unwrap();
+}
+
+#[test]
+fn an_address_with_credentials_is_no_repositorys() {
+    let mut bench = bench();
+    for (url, wanted) in [
+        ("https://token@example.org/a.git", Err(Code::InvalidArgument)),
+        ("https://x:secret@example.org/a.git", Err(Code::InvalidArgument)),
+        ("ssh://git:secret@example.org/a.git", Err(Code::InvalidArgument)),
+        ("  ", Err(Code::InvalidArgument)),
+        ("https://example.org/a@b.git", Ok(())),
+        ("ssh://git@example.org/c.git", Ok(())),
+        ("git@example.org:acme/d.git", Ok(())),
+    ] {
+        let name = Some(url.replace('/', "-"));
+        let added = add(&mut bench, RepoSpec { url: Some(url.to_owned()), name, ..RepoSpec::default() });
+        assert_eq!(added.map(|_| ()).map_err(|refusal| refusal.code), wanted, "{url}");
+    }
+}
+
 proptest! {
     #[test]
     fn every_place_has_one_setting_whatever_happens(

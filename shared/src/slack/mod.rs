@@ -9,4 +9,4 @@ pub use mrkdwn::mrkdwn;
 pub use note::{Note, Thread};
 pub use question::{Question, help, status};
 pub(crate) use said::IN_THREAD;
-pub use said::{Named, Said};
+pub use said::{Named, Said, typed};

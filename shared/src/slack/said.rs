@@ -111,7 +111,7 @@ impl Said {
         named
     }
 
-    /// What it asks for: without the mention, and without those it names.
+    /// What it asks for, as it was typed: without the mention, and without those it names.
     pub fn request(&self) -> String {
         let mut rest = self.text.as_str();
         let mut words = String::with_capacity(rest.len());
@@ -123,13 +123,20 @@ impl Said {
             }
             rest = &rest[gone.unwrap_or(letter.len_utf8())..];
         }
-        words.trim().to_owned()
+        typed(words.trim())
     }
 
     /// A request as agents read it. In a thread its words alone may say little: "yes, the second one".
     pub fn explained(&self, request: String) -> String {
         if self.is_in_thread() { format!("{request}{IN_THREAD}") } else { request }
     }
+}
+
+/// A text of Slack as it was typed: Slack writes these three letters in a way of its own (docs.slack.dev, Formatting
+/// message text), and in code each counts. Links and mentions stay as Slack writes them, for they say where and whom.
+pub fn typed(text: &str) -> String {
+    // The last one last, for what it stands before may look like another.
+    text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }
 
 /// A line for each file, since a file without words counts too.
@@ -238,5 +245,12 @@ mod tests {
         let file = "[file a.ogg, ?, 3 bytes, id F1]";
         assert_eq!(said.request(), format!(", swarm#nobody and <@U2>: do é it\n{file}"));
         assert_eq!(heard(json!({"text": "<@UBOT> "})).unwrap().request(), "");
+    }
+
+    #[test]
+    fn a_request_is_heard_as_it_was_typed() {
+        let text = "<@UBOT> while a &lt; b &amp;&amp; c &gt; d write &amp;lt; &amp;amp; see <https://a.b/?x=1&amp;y=2>";
+        let said = heard(json!({ "text": text })).unwrap();
+        assert_eq!(said.request(), "while a < b && c > d write &lt; &amp; see <https://a.b/?x=1&y=2>");
     }
 }

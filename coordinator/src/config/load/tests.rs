@@ -53,6 +53,52 @@ fn a_lease_is_long_enough_to_be_renewed_and_shards_move_neither_at_once_nor_too_
     assert!(error.contains("`cluster.settle` must be more than nothing"), "{error}");
 }
 
+/// They would let nobody in, and say nothing.
+#[test]
+fn people_who_can_be_nobody_are_refused() {
+    let workspace = |more: &str| read(&format!("[[slack.workspace]]\nbot_token = \"xoxb-1\"\n{more}"));
+    workspace("allowed_users = [\"U024BE7LH\", \"W1\"]\nallowed_domains = [\"acme.com\"]").unwrap();
+    for (setting, wrong) in [
+        ("allowed_users", "ada"),
+        ("allowed_users", "@U1"),
+        ("allowed_users", "U1,U2"),
+        ("allowed_users", ""),
+        ("allowed_domains", "@acme.com"),
+        ("allowed_domains", "*.acme.com"),
+        ("allowed_domains", "https://acme.com"),
+        ("allowed_domains", "acme.com, acme.org"),
+        ("allowed_domains", ""),
+    ] {
+        let error = workspace(&format!("{setting} = [\"{wrong}\"]")).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{wrong}` among its `{setting}`")), "{error}");
+    }
+    let mail = |setting: &str| {
+        let source = "[[ingress.source]]\nname = \"mail\"\nprovider = \"agentmail\"\nsecret = \"c2VjcmV0\"";
+        read(&format!("{source}\n{setting} = [\"ada@acme.com\"]")).unwrap_err().to_string()
+    };
+    for setting in ["inbox_domains", "sender_domains"] {
+        assert!(mail(setting).contains("`ada@acme.com` among its"), "{}", mail(setting));
+    }
+}
+
+#[test]
+fn brackets_belong_around_an_address_of_ipv6_and_may_stand_around_any() {
+    for (setting, said, used) in [
+        ("node", "[10.0.0.1]:7703", "10.0.0.1:7703"),
+        ("node", "[fd00::1]:7703", "[fd00::1]:7703"),
+        ("node", "node-1:7703", "node-1:7703"),
+        ("advertise", "[10.0.0.1]:7703", "10.0.0.1:7703"),
+    ] {
+        let cluster = read(&format!("[cluster]\n{setting} = \"{said}\"")).unwrap().cluster;
+        let found = if setting == "node" { Some(cluster.node) } else { cluster.advertise };
+        assert_eq!(found.as_deref(), Some(used), "{setting}");
+    }
+    for setting in ["node", "advertise"] {
+        let error = read(&format!("[cluster]\n{setting} = \"fd00::1:7703\"")).unwrap_err().to_string();
+        assert!(error.contains(&format!("`cluster.{setting}`")) && error.contains("in brackets"), "{error}");
+    }
+}
+
 #[test]
 fn a_public_address_is_one_that_paths_can_follow() {
     let address = |setting: &str, url: &str| read(&format!("[listen]\n{setting} = \"{url}\""));

@@ -39,6 +39,23 @@ impl Bed {
 }
 
 #[tokio::test]
+async fn who_resumes_one_agent_of_a_swarm_that_is_paused_is_told_so() {
+    let bed = Bed::new();
+    bed.define("ann").await;
+    let operator = bed.session(Role::Operator).await;
+    bed.act(&operator, "steer-swarm", &[("order", "pause")]).await;
+    let shown = bed.get("/console/default/agents/ann", &operator).await;
+    let offers = |offer: &str| shown.text.contains(offer);
+    assert!(offers("All agents of this swarm are paused.") && offers("do/steer-swarm"), "{}", shown.text);
+    let resume = [("agent", "ann"), ("order", "resume")];
+    let said = bed.act(&operator, "steer-agent", &resume).await;
+    assert!(said.text.contains("ann: resumed. All agents of this swarm are paused"), "{}", said.text);
+    bed.act(&operator, "steer-swarm", &[("order", "resume")]).await;
+    let said = bed.act(&operator, "steer-agent", &resume).await;
+    assert!(said.text.contains("ann: resumed.<"), "{}", said.text);
+}
+
+#[tokio::test]
 async fn a_board_shows_so_many_of_each_column_and_lists_go_on() {
     let bed = Bed::new();
     for number in 0..70 {

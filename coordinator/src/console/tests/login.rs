@@ -54,6 +54,75 @@ async fn a_token_is_exchanged_for_a_session_that_only_the_browser_has() {
     assert_eq!((answer.status, answer.cookies().as_str()), (403, ""));
 }
 
+/// An agent's service may be below the console's own host, and could set cookies for all of its domain.
+#[tokio::test]
+async fn over_https_no_other_host_sets_a_session_or_has_the_console_say_something() {
+    let bed = Bed::at("https://skein.example.com", Keys::ephemeral().unwrap());
+    let entered = bed.login(&bed.token(Role::Operator, None)).await;
+    let set = entered.header("set-cookie");
+    assert!(set.starts_with("__Host-skein_session=") && set.ends_with("; Secure"), "{set}");
+    assert!(
+        set.contains("; Path=/;") && !set.contains("Domain"),
+        "browsers take it on these terms alone: {set}"
+    );
+    let session = entered.cookies();
+    assert_eq!(bed.get("/console/default/board", &session).await.status, 200);
+    let of_another = session.strip_prefix("__Host-").unwrap();
+    assert_eq!(bed.get("/console/default/board", of_another).await.status, 303);
+    // A refusal: `-pay`.
+    for (cookie, is_said) in [("__Host-skein_said", true), ("skein_said", false)] {
+        let page = bed.get("/console/default/board", &format!("{session}; {cookie}=LXBheQ")).await;
+        assert_eq!(page.text.contains("role=\"alert\">pay<"), is_said, "{cookie}: {}", page.text);
+    }
+}
+
+#[tokio::test]
+async fn whoever_follows_many_pages_keeps_no_operator_from_following_one() {
+    let bed = Bed::new();
+    let (worker, operator) = (bed.session(Role::Worker).await, bed.session(Role::Operator).await);
+    let follow = async |cookie: &str| {
+        let page = Request::get("/console/default/tasks").header("accept", "text/event-stream");
+        let page = page.header("cookie", cookie).body(Body::empty()).unwrap();
+        bed.router.clone().oneshot(page).await.unwrap()
+    };
+    let mut followed = Vec::new();
+    let refused = loop {
+        assert!(followed.len() < 1000, "there is a number of them");
+        let answer = follow(&worker).await;
+        if answer.status() != 200 {
+            break answer.status();
+        }
+        followed.push(answer);
+    };
+    assert_eq!(refused, 503);
+    assert_eq!(follow(&operator).await.status(), 200);
+}
+
+#[tokio::test]
+async fn whoever_asks_for_pages_without_end_is_held_up_and_operators_are_not() {
+    let bed = Bed::new();
+    let (worker, operator) = (bed.session(Role::Worker).await, bed.session(Role::Operator).await);
+    let mut pages = 0;
+    let refused = loop {
+        assert!(pages < 1000, "there is a number of them");
+        let answer = bed.get("/", &worker).await;
+        if answer.status != 303 {
+            break answer;
+        }
+        pages += 1;
+    };
+    assert!(pages > 50, "a person with all their tabs has asked for as many: {pages}");
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
+    assert!(refused.text.contains("too many pages at a time"), "{}", refused.text);
+    for _ in 0..2 * pages {
+        assert_eq!(bed.get("/", &operator).await.status, 303);
+    }
+    // They may go all the same.
+    let form = format!("ticket={}", bed.ticket(&worker).await);
+    let leave = Request::post("/logout").header("cookie", &worker).body(Body::from(form)).unwrap();
+    assert_eq!(bed.send(leave).await.header("location"), "/login");
+}
+
 #[tokio::test]
 async fn after_the_login_nobody_is_led_elsewhere() {
     let bed = Bed::new();

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::*;
 use crate::entity::tests::lists::arriving;
-use crate::gateway::control::LONGEST_PAGE;
+use crate::gateway::control::{LONGEST_PAGE, still_held};
 
 const RECEIPT: &str = "0190d3a0-0000-7000-8000-000000000000";
 
@@ -146,6 +146,122 @@ async fn agents_are_started_steered_and_ended() {
     assert_eq!(bed.control("/control/agents/worker/remove", Some(json!({}))).await.0, 404, "it is gone");
 }
 
+#[tokio::test]
+async fn the_scale_of_an_agent_is_said_beside_its_definition_and_shown() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    let said = async |scale: u32| {
+        let (status, done) =
+            bed.control("/control/agents/worker/scale", Some(json!({ "scale": scale }))).await;
+        assert_eq!((status, &done["success"]), (200, &json!(true)), "{done}");
+        let (_, shown) = bed.control("/control/status", None).await;
+        (shown["agents"][0]["scale"].clone(), shown["agents"][0]["scaleOverride"].clone())
+    };
+    assert_eq!(said(3).await, (json!(3), json!(3)));
+    assert_eq!(said(1).await, (json!(1), Value::Null), "its definition says so too");
+}
+
+#[tokio::test]
+async fn who_lets_an_agent_of_a_swarm_that_is_paused_go_on_is_told_so_over_http() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    let resumed =
+        async || bed.control("/control/agents/worker/resume", Some(json!({}))).await.1["message"].clone();
+    bed.control("/control/pause", Some(json!({}))).await;
+    let held = resumed().await.to_string();
+    assert!(held.contains("worker: resume; all agents of the swarm are paused"), "{held}");
+    assert!(held.contains("POST /control/resume"), "{held}");
+    bed.control("/control/resume", Some(json!({}))).await;
+    assert_eq!(resumed().await, "worker: resume");
+    for (order, scale, is_held) in [("enable", 0, true), ("enable", 1, false), ("disable", 0, false)] {
+        let said = still_held(order.parse().unwrap(), &json!({ "paused": false, "scale": scale }));
+        assert_eq!(said.contains("instances = 0"), is_held, "{order} {scale}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_shown_by_its_id_and_its_log_as_far_as_there_is_one() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    bed.define("other").await;
+    let (_, started) = bed.control("/control/trigger/worker", Some(json!({}))).await;
+    let instance = started["instanceId"].as_str().unwrap().to_owned();
+    let (status, shown) = bed.control(&format!("/api/stats/agents/worker/runs/{instance}"), None).await;
+    let run = &shown["run"];
+    assert_eq!(
+        (status, &run["instance"], &run["state"]),
+        (200, &json!(instance), &json!("queued")),
+        "{shown}"
+    );
+    for path in ["/api/logs/agents/worker".to_owned(), format!("/api/logs/agents/worker/{instance}")] {
+        let (status, log) = bed.control(&path, None).await;
+        assert_eq!((status, &log["instance"], &log["entries"]), (200, &json!(instance), &json!([])), "{log}");
+        assert!(log["hasMore"] == true && log["state"].as_str().unwrap().contains("queued"), "{log}");
+        assert_eq!(bed.get(&path, &bed.worker("worker")).await.0, 403);
+        assert_eq!(bed.control(&format!("{path}?lines=0"), None).await.0, 400);
+    }
+    for path in [
+        format!("/api/stats/agents/other/runs/{instance}"),
+        format!("/api/logs/agents/other/{instance}"),
+        "/api/logs/agents/other".to_owned(),
+        "/api/logs/agents/worker/worker-00000000".to_owned(),
+    ] {
+        let (status, answer) = bed.control(&path, None).await;
+        assert!(status == 404 && answer["error"].is_string(), "{path}: {status} {answer}");
+    }
+    assert_eq!(bed.control(&format!("/control/kill/{instance}"), Some(json!({}))).await.0, 200);
+    let (_, log) = bed.control(&format!("/api/logs/agents/worker/{instance}"), None).await;
+    assert!(log["hasMore"] == false && log["state"].as_str().unwrap().contains("killed"), "{log}");
+}
+
+#[tokio::test]
+async fn what_goes_on_and_what_has_been_is_listed_for_all_agents() {
+    let bed = Bed::new();
+    let begin = async |agent: &str| {
+        bed.define(agent).await;
+        let (_, started) = bed.control(&format!("/control/trigger/{agent}"), Some(json!({}))).await;
+        started["instanceId"].clone()
+    };
+    let (ended, waits) = (begin("worker").await, begin("idle").await);
+    let kill = format!("/control/kill/{}", ended.as_str().unwrap());
+    assert_eq!(bed.control(&kill, Some(json!({}))).await.0, 200);
+    let listed = async |path: &str| {
+        let (status, shown) = bed.control(path, None).await;
+        assert_eq!(status, 200, "{path}: {shown}");
+        shown
+    };
+    let ids = |rows: &Value| -> Vec<Value> {
+        rows.as_array().unwrap().iter().map(|row| row["instanceId"].clone()).collect()
+    };
+    let jobs = listed("/api/stats/jobs").await;
+    assert_eq!(
+        (ids(&jobs["jobs"]), &jobs["total"]),
+        (vec![waits.clone(), ended.clone()], &json!(2)),
+        "{jobs}"
+    );
+    let first = &jobs["jobs"][0];
+    assert_eq!((&first["status"], &first["triggerType"]), (&json!("pending"), &json!("manual")), "{first}");
+    assert_eq!(ids(&listed("/api/stats/activity?status=killed,error").await["activity"]), [ended]);
+    assert_eq!(ids(&listed("/api/stats/activity?agent=idle").await["activity"]), [waits]);
+    let page = listed("/api/stats/triggers?limit=1&page=2").await;
+    assert_eq!((ids(&page["triggers"]).len(), &page["total"]), (1, &json!(2)), "{page}");
+
+    bed.control("/control/agents/idle/disable", Some(json!({}))).await;
+    let dead = listed("/api/stats/activity?status=dead-letter").await;
+    let letter = &dead["activity"][0];
+    assert_eq!(
+        (&letter["agentName"], &letter["reason"]),
+        (&json!("idle"), &json!("agent_disabled")),
+        "{dead}"
+    );
+    assert_eq!(listed("/api/stats/jobs?status=dead-letter").await["total"], 0);
+    for (path, total) in [("/api/stats/triggers", 2), ("/api/stats/triggers?all=1", 3)] {
+        assert_eq!(listed(path).await["total"], total, "{path}");
+    }
+    assert_eq!(bed.control("/api/stats/jobs?offset=x", None).await.0, 400);
+    assert_eq!(bed.get("/api/stats/activity", &bed.worker("worker")).await.0, 403);
+}
+
 /// Who got no answer sends it again.
 #[tokio::test]
 async fn an_operators_request_with_a_key_is_done_once() {
@@ -214,7 +330,11 @@ async fn what_there_is_not_or_cannot_be_is_refused() {
         ("/control/kill/nobody-00000000", Some(json!({})), 404),
         ("/control/agents/nobody/pause", Some(json!({})), 404),
         ("/control/agents/nobody/kill", Some(json!({})), 404),
-        ("/control/agents/idle/scale", Some(json!({ "scale": 2 })), 404),
+        ("/control/agents/nobody/scale", Some(json!({ "scale": 2 })), 404),
+        ("/control/agents/idle/scale", Some(json!({ "scale": 0 })), 400),
+        ("/control/agents/idle/scale", Some(json!({ "scale": 10_001 })), 400),
+        ("/control/agents/idle/scale", Some(json!({})), 400),
+        ("/control/agents/idle/rescale", Some(json!({ "scale": 2 })), 404),
         ("/api/stats/agents/idle/runs?page=0", None, 400),
         ("/api/stats/agents/idle/runs?page=9999&limit=100", None, 400),
         ("/api/stats/webhooks/nonsense", None, 400),

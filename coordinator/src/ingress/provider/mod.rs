@@ -43,6 +43,11 @@ pub(super) trait Sender: Sync {
     /// `invalid_argument` for a body that is not of the provider's form.
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal>;
 
+    /// What may be written down of a signed body that cannot be read: all but secrets that may stand in it.
+    fn kept(&self, body: &[u8]) -> String {
+        String::from_utf8_lossy(body).into_owned()
+    }
+
     /// Answers the question whether this is the owner of the secret, for providers that ask it by GET.
     fn prove(&self, _token: &str, _secret: &[u8]) -> Option<Value> {
         None

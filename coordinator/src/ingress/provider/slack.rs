@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use skein_shared::{Refusal, json};
+use url::form_urlencoded;
 
 use super::{Answer, Notice, Reading, Sender, outdated, unsigned};
 use crate::ingress::context::{Context, text};
@@ -32,6 +33,17 @@ impl Sender for Slack {
     /// Now and then Slack looks at the certificate behind the address of a command.
     fn knocks(&self, delivery: &Delivery<'_>) -> bool {
         delivery.has_field("ssl_check", "1")
+    }
+
+    fn kept(&self, body: &[u8]) -> String {
+        let text = String::from_utf8_lossy(body);
+        if !text.contains("token") || text.trim_start().starts_with(['{', '[']) {
+            return hushed(&text);
+        }
+        // Whatever its content type says: a form, whose `payload` may be JSON.
+        let fields = form_urlencoded::parse(text.as_bytes()).filter(|(name, _)| name != "token");
+        let fields = fields.map(|(name, value)| (name, hushed(&value)));
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
     }
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {
@@ -76,6 +88,40 @@ fn without_token(mut body: Value) -> Value {
         fields.shift_remove("token");
     }
     body
+}
+
+/// The same for JSON that may not be whole: each text that is called `token` is empty.
+fn hushed(json: &str) -> String {
+    const NAME: &str = "\"token\"";
+    let (mut kept, mut rest) = (String::with_capacity(json.len()), json);
+    while let Some(at) = rest.find(NAME) {
+        let (before, after) = rest.split_at(at + NAME.len());
+        kept.push_str(before);
+        let value =
+            after.trim_start().strip_prefix(':').and_then(|value| value.trim_start().strip_prefix('"'));
+        rest = match value {
+            Some(value) => {
+                kept.push_str(":\"\"");
+                behind(value)
+            }
+            None => after,
+        };
+    }
+    kept + rest
+}
+
+/// What follows the end of a text of JSON; nothing if that is cut off.
+fn behind(text: &str) -> &str {
+    let mut is_escaped = false;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => return &text[at + 1..],
+            _ => {}
+        }
+    }
+    ""
 }
 
 /// A repeat has its event's id again, whatever `x-slack-retry-num` counts.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::BodyExt;
 use rmcp::transport::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -63,7 +63,7 @@ pub(super) async fn enter(State(entrance): State<Arc<Entrance>>, request: Reques
         credential,
         view: view.narrowed_by(who.view.as_ref()),
         who,
-        key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
+        key: idempotency::header(&parts.headers).map(str::to_owned),
         traceparent: text_header(&parts.headers, TRACEPARENT).map(str::to_owned),
         delivery: Delivery::default(),
     };
@@ -87,16 +87,25 @@ impl Entrance {
         if let Some(response) = wrong {
             return response;
         }
-        let session = text_header(&parts.headers, SESSION);
+        let id = message.as_ref().and_then(|message| message.id.clone());
         let beginning = message.as_ref().filter(|message| message.begins()).map(|_| body.len());
+        // Whatever else it names, it begins another one: it must not describe its client anew in somebody's session.
+        if beginning.is_some() {
+            parts.headers.remove(SESSION);
+        }
+        let session = text_header(&parts.headers, SESSION);
         let asked = session.and(message).and_then(|message| self.asked(message));
-        let Admitted { attended, streams, present, begins } =
-            match self.openings.admit(&caller.who, caller.credential.is_some(), session, beginning).await {
-                Ok(admitted) => admitted,
-                Err(refusal) => return refused(&refusal),
-            };
+        let admitted = self.openings.admit(&caller.who, caller.credential.is_some(), session, beginning);
+        let Admitted { attended, streams, present, session: called } = match admitted.await {
+            Ok(admitted) => admitted,
+            Err(refusal) => return refused(&refusal),
+        };
         let primed = priming::is_known(&parts.headers);
         let session = session.is_some();
+        let name = called.as_deref().filter(|_| session).and_then(|name| HeaderValue::from_str(name).ok());
+        if let Some(name) = name {
+            parts.headers.insert(SESSION, name);
+        }
         let after = text_header(&parts.headers, "last-event-id").and_then(Place::parse);
         let delivery = caller.delivery.clone();
         let here = CancellationToken::new();
@@ -105,13 +114,17 @@ impl Entrance {
         parts.extensions.insert(Gone(here));
         parts.extensions.insert(attended);
         let ends = parts.method == Method::DELETE;
+        let is_json = text_header(&parts.headers, "content-type").is_some_and(unfit::is_json);
         let mut answer = self.mcp.handle(http::Request::from_parts(parts, Body::from(body))).await;
+        if is_json && answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            return unfit::no_message(id);
+        }
         // The official client for Python takes any other status for a failure.
         if ends && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
-        if let Some(begun) = text_header(answer.headers(), SESSION) {
-            self.openings.begun(begins.as_ref(), begun);
+        if !session && let Some(begun) = text_header(answer.headers(), SESSION) {
+            self.openings.begun(called.as_ref(), begun);
         }
         let is_stream = session && text_header(answer.headers(), "content-type") == Some(EVENTS);
         // The guards go with the last of the answer, or with the connection.

@@ -2,15 +2,15 @@
 //! and the session with it until it has been idle for a while, so both have a bound: for all, and for each agent, that
 //! one which begins more and more does not keep the others out.
 //!
-//! A session carries no rights, but what its agent is told and asked comes on its streams. So while it is awake it is
-//! that agent's alone, and who else has got hold of its id hears nothing there and ends nothing.
+//! A session carries no rights, but what its agent is told and asked comes on its streams. So it is that agent's alone,
+//! and who else has got hold of its id hears nothing there, ends nothing and does not wake it. One that began on another
+//! node nobody here knows the agent of: each that asks in it has one of its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionHandle, LocalSessionManager};
 use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
-use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use super::attended::{Attended, Present};
 use super::broken::Streams;
 use crate::auth::Principal;
 use crate::mcp::quota::Quota;
+use crate::mcp::sessions::{Owner, Sessions};
 
 /// Most sessions that are awake. One falls asleep after an idle while, and wakes with its next request.
 const AWAKE: usize = 20_000;
@@ -30,23 +31,18 @@ const SAID: usize = 16 * 1024;
 /// The sessions that are awake, and whose they are: the agent's that began or woke them.
 pub(super) struct Openings {
     awake: Arc<LocalSessionManager>,
+    kept: Arc<Sessions>,
+    /// Whether a session that is not kept may have begun on another node.
+    adopts: bool,
     quota: Quota,
     own: usize,
     known: Mutex<HashMap<SessionId, Opened>>,
 }
 
 struct Opened {
-    of: (Name, Uuid),
+    of: Owner,
     attended: Attended,
     streams: Streams,
-}
-
-impl Opened {
-    /// Whether a caller is one that the session is for. With the shared key anybody is any agent of its swarm.
-    fn is_for(&self, who: &Principal, proven: bool) -> bool {
-        let (swarm, agent) = &self.of;
-        *swarm == who.swarm && (*agent == who.agent || !proven)
-    }
 }
 
 /// A request that was let in.
@@ -55,28 +51,30 @@ pub(super) struct Admitted {
     pub(super) streams: Streams,
     /// To be held until it is answered.
     pub(super) present: Present,
-    /// What a session that begins is known by until it has its id.
-    pub(super) begins: Option<SessionId>,
+    /// What the session is called here: one that begins, until it has its id.
+    pub(super) session: Option<SessionId>,
 }
 
 impl Admitted {
     fn to(attended: Attended, streams: Streams) -> Self {
-        Self { present: attended.enter(), attended, streams, begins: None }
+        Self { present: attended.enter(), attended, streams, session: None }
     }
 
     /// To a session that is known.
     fn again(opened: &Opened, who: &Principal, proven: bool) -> Result<Self, Refusal> {
-        if !opened.is_for(who, proven) {
-            // As of one that there is not: nobody is told which ids there are.
-            return Err(Refusal::new(Code::NotFound, "there is no such session; begin one with initialize"));
-        }
+        require(&opened.of, who, proven)?;
         Ok(Self::to(opened.attended.clone(), opened.streams.clone()))
     }
 }
 
 impl Openings {
-    pub(super) fn new(awake: Arc<LocalSessionManager>, quota: Quota) -> Self {
-        Self { awake, quota, own: OWN, known: Mutex::default() }
+    pub(super) fn new(
+        awake: Arc<LocalSessionManager>,
+        kept: Arc<Sessions>,
+        adopts: bool,
+        quota: Quota,
+    ) -> Self {
+        Self { awake, kept, adopts, quota, own: OWN, known: Mutex::default() }
     }
 
     /// Lets in a request that names a session, or begins one with so many bytes. `proven` is whether a token of the
@@ -98,12 +96,15 @@ impl Openings {
                 format!("initialize has more than {SAID} bytes; name the client and its capabilities alone");
             return Err(Refusal::new(Code::TooLarge, problem));
         }
+        let awake = self.awake.sessions.read().await;
         let id: SessionId = match session {
             _ if begins => Uuid::new_v4().to_string().into(),
-            Some(session) => session.into(),
+            Some(session) => self.called(session, who, proven, &awake),
             None => return Ok(Admitted::to(Attended::default(), Streams::default())),
         };
-        let awake = self.awake.sessions.read().await;
+        if let Some(owner) = self.kept.owner(&id) {
+            require(&owner, who, proven)?;
+        }
         let (mut admitted, oldest) = if awake.contains_key(&id) {
             let again =
                 self.known().get(&id).map(|opened| Admitted::again(opened, who, proven)).transpose()?;
@@ -114,12 +115,33 @@ impl Openings {
             self.opens(who, proven, &id, &awake)?
         };
         drop(awake);
-        admitted.begins = begins.then_some(id);
+        // One of an earlier release is theirs who wake it.
+        self.kept.give(&id, Owner::of(who));
+        admitted.session = Some(id);
         if let Some(oldest) = oldest {
             // One that has ended meanwhile is as good.
             let _ = self.awake.close_session(&oldest).await;
         }
         Ok(admitted)
+    }
+
+    /// What a session is called here. One that may have begun on another node has a name that follows from its agent,
+    /// too: nobody can be refused it, and nobody wakes it in another's place.
+    fn called(
+        &self,
+        session: &str,
+        who: &Principal,
+        proven: bool,
+        awake: &HashMap<SessionId, LocalSessionHandle>,
+    ) -> SessionId {
+        let is_own = awake.contains_key(session) || self.kept.knows(session);
+        if !self.adopts || is_own || Uuid::try_parse(session).is_err() {
+            return session.into();
+        }
+        let name = [who.swarm.as_str(), session].join("\n");
+        // With the shared key one session may speak for many.
+        let agent = if proven { who.agent } else { Uuid::nil() };
+        Uuid::new_v5(&agent, name.as_bytes()).to_string().into()
     }
 
     /// Notes a session down, and says which of the agent's own has to make room for it.
@@ -130,7 +152,7 @@ impl Openings {
         id: &SessionId,
         awake: &HashMap<SessionId, LocalSessionHandle>,
     ) -> Result<(Admitted, Option<SessionId>), Refusal> {
-        let of = (who.swarm.clone(), who.agent);
+        let of = Owner::of(who);
         let mut known = self.known();
         if let Some(opened) = known.get(id) {
             // Another request wakes it just now.
@@ -158,18 +180,26 @@ impl Openings {
         Ok((admitted, oldest))
     }
 
-    /// A session that has begun has its id.
+    /// A session that has begun has its id, and is its agent's from now on.
     pub(super) fn begun(&self, begins: Option<&SessionId>, id: &str) {
-        let Some(begins) = begins else { return };
-        let mut known = self.known();
-        if let Some(opened) = known.remove(begins) {
-            known.insert(id.into(), opened);
-        }
+        let opened = begins.and_then(|begins| self.known().remove(begins));
+        let Some(opened) = opened else { return };
+        // This may write a file, and nobody is told the id before it is back.
+        self.kept.give(id, opened.of.clone());
+        self.known().insert(id.into(), opened);
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<SessionId, Opened>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn require(owner: &Owner, who: &Principal, proven: bool) -> Result<(), Refusal> {
+    if owner.admits(who, proven) {
+        return Ok(());
+    }
+    // As of one that there is not: nobody is told which ids there are.
+    Err(Refusal::new(Code::NotFound, "there is no such session; begin one with initialize"))
 }
 
 fn has_room(awake: usize) -> Result<(), Refusal> {
@@ -184,8 +214,15 @@ fn has_room(awake: usize) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+    use skein_shared::id::Name;
+
     use super::*;
     use crate::auth::Role;
+
+    fn openings() -> Openings {
+        Openings::new(Arc::default(), Arc::new(Sessions::fleeting()), false, Quota::default())
+    }
 
     fn agent(number: u128) -> Principal {
         let instance = skein_shared::id::InstanceId(format!("worker-{number}"));
@@ -196,7 +233,8 @@ mod tests {
     async fn begin(openings: &Openings, who: &Principal) -> Result<(SessionId, Attended), Refusal> {
         let admitted = openings.admit(who, true, None, Some(100)).await?;
         let (id, _transport) = openings.awake.create_session().await.unwrap();
-        openings.begun(admitted.begins.as_ref(), &id);
+        openings.kept.store(&id, Value::Null);
+        openings.begun(admitted.session.as_ref(), &id);
         Ok((id, admitted.attended))
     }
 
@@ -209,7 +247,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_agent_cannot_take_the_sessions_of_all() {
-        let openings = Openings { own: 2, ..Openings::new(Arc::default(), Quota::default()) };
+        let openings = Openings { own: 2, ..openings() };
         let (flood, other) = (agent(1), agent(2));
         let theirs = begin(&openings, &other).await.unwrap().0;
         let mut own = Vec::new();
@@ -232,7 +270,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_is_known_to_its_agent_alone_and_to_who_may_be_any() {
-        let openings = Openings::new(Arc::default(), Quota::default());
+        let openings = openings();
         let (own, other) = (agent(1), agent(2));
         let elsewhere = Principal { swarm: Name::parse("elsewhere").unwrap(), ..agent(1) };
         let (id, _) = begin(&openings, &own).await.unwrap();
@@ -248,8 +286,54 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_session_that_sleeps_is_its_agents_alone_too() {
+        let openings = openings();
+        let (own, other) = (agent(1), agent(2));
+        let (id, _) = begin(&openings, &own).await.unwrap();
+        openings.awake.close_session(&id).await.unwrap();
+        openings.known().clear();
+        let admit = async |who: &Principal, proven: bool| {
+            openings.admit(who, proven, Some(&id), None).await.err().map(|refusal| refusal.code)
+        };
+        assert_eq!(admit(&other, true).await, Some(Code::NotFound));
+        assert_eq!(admit(&own, true).await, None);
+        assert_eq!(admit(&other, false).await, None, "the shared key names no agent");
+        // What was written down without an owner is theirs who wake it first.
+        openings.kept.store("before", Value::Null);
+        for (who, refused) in [(&other, None), (&own, Some(Code::NotFound))] {
+            let admitted = openings.admit(who, true, Some("before"), None).await;
+            assert_eq!(admitted.err().map(|refusal| refusal.code), refused);
+            openings.known().clear();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_of_another_node_is_another_for_each_agent() {
+        let openings = Openings { adopts: true, ..openings() };
+        let (own, other) = (agent(1), agent(2));
+        let elsewhere = Uuid::new_v4().to_string();
+        let admit = async |who: &Principal, proven: bool, session: &str| {
+            openings.admit(who, proven, Some(session), None).await.unwrap().session.unwrap()
+        };
+        assert_eq!(
+            admit(&own, false, elsewhere.as_str()).await,
+            admit(&other, false, elsewhere.as_str()).await
+        );
+        let called = async |who: &Principal, session: &str| admit(who, true, session).await;
+        let theirs = called(&other, elsewhere.as_str()).await;
+        let ours = called(&own, elsewhere.as_str()).await;
+        assert!(theirs != ours && Uuid::try_parse(&ours).is_ok());
+        assert_eq!(called(&own, elsewhere.as_str()).await, ours);
+        // One of this node keeps its name.
+        let (id, _) = begin(&openings, &own).await.unwrap();
+        assert_eq!(called(&own, id.as_ref()).await, id);
+        openings.awake.close_session(&id).await.unwrap();
+        assert_eq!(called(&own, id.as_ref()).await, id);
+    }
+
+    #[tokio::test]
     async fn a_client_that_says_too_much_of_itself_begins_no_session() {
-        let openings = Openings::new(Arc::default(), Quota::default());
+        let openings = openings();
         let admit = async |beginning: Option<usize>| {
             openings.admit(&agent(1), true, None, beginning).await.map(|_| ())
         };

@@ -1,5 +1,7 @@
 //! Sessions of the older revisions that are not in rmcp's memory.
 
+use std::sync::Arc;
+
 use rmcp::transport::streamable_http_server::session::store::{
     SessionState, SessionStore, SessionStoreError,
 };
@@ -10,7 +12,7 @@ use crate::mcp::sessions::Sessions;
 
 /// Wakes a session that rmcp closed when it was idle, or that began before the node was started anew.
 pub(super) struct Sleeping {
-    pub(super) sessions: Sessions,
+    pub(super) sessions: Arc<Sessions>,
     /// Whether a session that was never described here is served all the same.
     pub(super) adopts: bool,
 }

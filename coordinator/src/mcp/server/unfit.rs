@@ -4,8 +4,10 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use rmcp::ErrorData;
-use rmcp::model::{CustomRequest, ErrorCode, InitializeRequestParams, JsonRpcError, ProtocolVersion};
-use serde_json::{Map, Value};
+use rmcp::model::{
+    CustomRequest, ErrorCode, InitializeRequestParams, JsonRpcError, ProtocolVersion, RequestId,
+};
+use serde_json::{Map, Value, json};
 
 use super::message::Message;
 
@@ -94,6 +96,22 @@ pub(super) fn outright(message: &Message<'_>, revision: Option<&str>) -> Option<
     };
     let error = JsonRpcError::new(Some(id), ErrorData::invalid_params(problem, None));
     Some((StatusCode::BAD_REQUEST, axum::Json(error)).into_response())
+}
+
+/// Whether a body is said to be JSON.
+pub(super) fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
+}
+
+/// What is said of JSON that is no message, of which rmcp says that the body has the wrong media type.
+pub(super) fn no_message(id: Option<RequestId>) -> Response {
+    let problem = "the body is no message of JSON-RPC 2.0: it needs `jsonrpc: \"2.0\"`, a method, and an id that is a text \
+                   or a whole number, or none where no answer is wanted; send each message in a request of its own, for \
+                   batches are not taken";
+    let error = json!({ "code": ErrorCode::INVALID_REQUEST.0, "message": problem });
+    let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+    (StatusCode::BAD_REQUEST, axum::Json(answer)).into_response()
 }
 
 fn unfit_beginning(params: &str) -> Option<String> {

@@ -236,3 +236,32 @@ async fn parameters_that_no_method_has_are_refused_as_such() {
         }
     }
 }
+
+/// Revisions before 2025-06-18 had batches. What rmcp would say of all these is that they have the wrong media type.
+#[tokio::test]
+async fn json_that_is_no_message_is_refused_as_such() {
+    let face = Face::new();
+    let worker = face.agent("worker", Role::Worker);
+    let session = sessions::open(&face.router, &worker).await;
+    let ping = json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" });
+    let of_another_version = json!({ "jsonrpc": "1.0", "id": 7, "method": "ping" });
+    for (body, id) in [
+        (json!([ping, ping]), Value::Null),
+        (json!([]), Value::Null),
+        (json!({}), Value::Null),
+        (json!("ping"), Value::Null),
+        (json!({ "jsonrpc": "2.0", "id": 1.5, "method": "ping" }), Value::Null),
+        (of_another_version, json!(7)),
+    ] {
+        for session in [None, Some(session.as_str())] {
+            let request = calling(&worker, session, "", json!({}));
+            let (status, answer) = face.raw(request.map(|_| Body::from(body.to_string()))).await;
+            let told = (status, &answer["id"], &answer["error"]["code"]);
+            assert_eq!(told, (StatusCode::BAD_REQUEST, &id, &json!(-32600)), "{body}: {answer}");
+        }
+    }
+    // Of another media type it is said that it is one.
+    let mut other = calling(&worker, None, "get-swarm", json!({}));
+    other.headers_mut().insert("content-type", "text/plain".parse().unwrap());
+    assert_eq!(face.raw(other).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}

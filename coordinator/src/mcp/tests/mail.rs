@@ -1,5 +1,6 @@
 //! Mail: whose an inbox is, and what becomes of a letter.
 
+use skein_shared::inboxes::{self, Deliver, Inboxes};
 use skein_shared::mail::{Command, Ids, Letter, Mail};
 use skein_shared::pool::{self, Pool};
 
@@ -168,6 +169,27 @@ async fn a_message_is_delegated_once_and_not_at_all_when_the_pool_refuses() {
     assert_eq!((&made["success"], tasks().await), (&json!(true), 3), "{made}");
     let delegated = face.facts(&lead, "get-inbox-message", second).await["inboxMessage"].clone();
     assert_eq!(delegated["delegatedToTaskId"], made["task"]["id"]);
+}
+
+#[tokio::test]
+async fn the_task_of_a_notice_says_that_it_is_the_swarms_own() {
+    let (face, lead, worker) = swarm().await;
+    let notice = Deliver {
+        agent: lead.id,
+        content: "some tasks can never start".to_owned(),
+        source: inboxes::Source::System,
+        slack: inboxes::Slack::default(),
+        mail: None,
+        dedupe: None,
+    };
+    let key = EntityKey::of(Kind::Inboxes, &Name::parse("default").unwrap());
+    let (request, deliver) =
+        (entity::Request::once(Uuid::now_v7()), inboxes::Command::Deliver(Box::new(notice)));
+    let delivered = face.service.entities().ask::<Inboxes>(&key, request, deliver).await.unwrap();
+    let inboxes::Reply::Delivered { message, .. } = delivered else { panic!("{delivered:?}") };
+    let work = json!({ "inboxMessageId": message, "agentId": worker.id });
+    let made = face.facts(&lead, "inbox-delegate", work).await["task"].clone();
+    assert_eq!((&made["source"], made.get("slackChannelId")), (&json!("system"), None), "{made}");
 }
 
 #[tokio::test]

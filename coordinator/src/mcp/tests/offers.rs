@@ -2,6 +2,7 @@
 
 use skein_shared::time::Timestamp;
 
+use super::waits::calling;
 use super::*;
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
@@ -392,4 +393,41 @@ async fn what_a_tool_has_put_down_comes_back_unchanged_or_not_at_all() {
     let mut elsewhere = with(state);
     elsewhere["name"] = json!("test_input_required_result_tampered_state");
     assert_eq!(send(&one, elsewhere).await["error"]["code"], -32602);
+}
+
+/// A runner's endpoint sends a request once more on fail-over, with its key.
+#[tokio::test]
+async fn an_answer_to_a_task_that_is_sent_again_with_its_key_is_one_answer() {
+    let (face, _, worker) = swarm().await;
+    let able = json!({ "elicitation": {}, "extensions": { TASKS: {} } });
+    let question = json!({ "arguments": { "question": "Red or blue?" } });
+    let task = face.asked(&worker, &able, "ask_human", question).await["taskId"].clone();
+    let update = async |key: &str, answer: &str| {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": able,
+        });
+        let form = json!({ "answer": { "action": "accept", "content": { "answer": answer } } });
+        let params = json!({ "taskId": task, "inputResponses": form, "_meta": meta });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/update", "params": params });
+        let mut request = calling(&worker, None, "", json!({})).map(|_| Body::from(body.to_string()));
+        let name = task.as_str().unwrap();
+        for (header, value) in [("mcp-method", "tasks/update"), ("mcp-name", name), ("idempotency-key", key)]
+        {
+            request.headers_mut().insert(header, value.parse().unwrap());
+        }
+        face.raw(request).await.1
+    };
+    for _ in 0..2 {
+        let answered = update("once", "red").await;
+        assert_eq!(answered["result"]["resultType"], "complete", "{answered}");
+    }
+    for (key, answer, code) in [
+        ("twice", "red", "wrong_state"),
+        ("once", "blue", "idempotency_key_reused"),
+        ("", "red", "invalid_argument"),
+    ] {
+        let refused = update(key, answer).await;
+        assert_eq!(refused["error"]["data"]["code"], code, "{refused}");
+    }
 }

@@ -253,6 +253,51 @@ async fn a_repeat_is_answered_though_the_agent_that_it_names_has_left_since() {
     }
 }
 
+/// An agent that has left means the same to it, also where another one has its name by then.
+#[tokio::test]
+async fn a_repeat_means_by_a_name_whom_it_has_meant_before() {
+    let (face, lead, worker) = swarm().await;
+    let keyed = |mut arguments: Value, key: &str| {
+        arguments["idempotency_key"] = json!(key);
+        arguments
+    };
+    let sweep = json!({
+        "name": "sweep", "taskTemplate": "sweep up", "intervalMs": 3_600_000, "targetAgentId": "Worker",
+    });
+    let teach = json!({ "agentId": "Worker", "learning": "pin the compiler", "category": "best-practice" });
+    let tone = json!({ "scope": "agent", "scopeId": "Worker", "key": "TONE", "value": "short" });
+    let done = [
+        ("create-schedule", sweep, "/schedule/id"),
+        ("create-epic", json!({ "name": "Launch", "goal": "ship it", "leadAgentId": "Worker" }), "/epic/id"),
+        ("inject-learning", teach.clone(), "/memoryId"),
+        ("set-config", tone, "/config/id"),
+        ("send-task", json!({ "task": "fly", "agentId": "Worker" }), "/task/id"),
+        ("post-message", json!({ "content": "hello", "mentions": ["Worker"] }), "/posted/id"),
+    ];
+    let ask = async || {
+        let mut named = Vec::new();
+        for (tool, arguments, what) in &done {
+            let answer = face.facts(&lead, tool, keyed(arguments.clone(), "first")).await;
+            named.push(answer.pointer(what).unwrap_or_else(|| panic!("{tool}: {answer}")).clone());
+        }
+        named
+    };
+    let before = ask().await;
+    let key = EntityKey::of(Kind::Pool, &Name::parse("default").unwrap());
+    let request = entity::Request::once(Uuid::now_v7());
+    let leave = pool::Command::Leave { agent: worker.id };
+    face.service.entities().ask::<Pool>(&key, request, leave).await.unwrap();
+    assert_eq!(before, ask().await);
+    let refused = face.call(&lead, "inject-learning", keyed(teach.clone(), "second")).await;
+    assert_eq!(refused["structuredContent"]["code"], "not_found", "{refused}");
+    let other = face.agent("other", Role::Worker);
+    face.facts(&other, "join-swarm", json!({ "name": "Worker" })).await;
+    assert_eq!(before, ask().await);
+    // Another request means who is called so now.
+    let taught = face.facts(&lead, "inject-learning", keyed(teach, "third")).await;
+    assert!(taught["memoryId"].is_string() && taught["memoryId"] != before[2], "{taught}");
+}
+
 #[tokio::test]
 async fn a_repeated_call_is_the_same_whomever_its_caller_served_then() {
     let (face, lead, worker) = swarm().await;

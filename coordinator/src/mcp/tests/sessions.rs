@@ -5,6 +5,8 @@ use skein_shared::access::Of;
 use super::waits::calling;
 use super::*;
 
+mod owners;
+
 async fn send(
     router: &Router,
     agent: &Agent,
@@ -209,24 +211,6 @@ async fn a_call_that_says_nothing_for_long_is_not_cut_off() {
     send(&face.router, &agent, Some(&session), said).await;
     let result = next(&mut answer).await;
     assert!(result["result"]["content"][0]["text"].as_str().unwrap().contains("anna"), "{result}");
-}
-
-/// What a session is told and asked is for its own agent.
-#[tokio::test]
-async fn another_agent_neither_hears_nor_asks_nor_ends_anything_in_a_session() {
-    let (face, _, worker) = swarm().await;
-    let session = open(&face.router, &worker).await;
-    let other = face.agent("other", Role::Worker);
-    let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }).to_string();
-    let mut answered = Vec::new();
-    for agent in [&other, &worker] {
-        for (method, body) in [("POST", ping.as_str()), ("GET", ""), ("DELETE", "")] {
-            let request = in_session(method, agent, &session, "2025-11-25", Body::from(body.to_owned()));
-            answered.push(face.router.clone().oneshot(request).await.unwrap().status());
-        }
-    }
-    let (unknown, ok) = (StatusCode::NOT_FOUND, StatusCode::OK);
-    assert_eq!(answered, [unknown, unknown, unknown, ok, ok, StatusCode::NO_CONTENT]);
 }
 
 /// Longer than a person has for an answer.

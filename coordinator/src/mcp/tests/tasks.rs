@@ -142,7 +142,11 @@ async fn a_poll_tells_all_that_there_is() {
     assert_eq!(follow_up["task"]["taskType"], "follow-up");
     let stranger = face.agent("stranger", Role::Worker);
     let stranger = face.call(&stranger, "poll-task", json!({})).await["structuredContent"].clone();
-    assert_eq!(stranger["code"], "not_joined");
+    assert_eq!((&stranger["code"], &stranger["success"]), (&json!("not_joined"), &json!(false)));
+    assert_eq!(stranger["offeredTasks"], json!([]), "{stranger}");
+    for count in ["offeredCount", "availableCount", "emptyPollCount", "waitedForSeconds"] {
+        assert_eq!(stranger[count], 0, "{count}: {stranger}");
+    }
 }
 
 #[tokio::test]

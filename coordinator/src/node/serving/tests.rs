@@ -63,6 +63,33 @@ async fn answered(near: &mut DuplexStream) -> String {
     String::from_utf8(answer).unwrap()
 }
 
+/// Who asked for anything else would take the answer for the one to what they asked, and not go to another node.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_starts_answers_who_looks_after_it_and_drops_all_others_until_it_opens() {
+    let lobby =
+        Router::new().route("/readyz", get(|| async { (StatusCode::SERVICE_UNAVAILABLE, "not hello") }));
+    let face = Face::starting("test", lobby);
+    let connected = || {
+        let (near, far) = duplex(1024);
+        (near, tokio::spawn(attend(far, face.clone(), CancellationToken::new())))
+    };
+    let (mut kept, _serving) = connected();
+    kept.write_all(&head("readyz")).await.unwrap();
+    let said = answered(&mut kept).await;
+    assert!(said.starts_with("HTTP/1.1 503 ") && said.ends_with("not hello"), "{said}");
+    for asked in [head("first"), posting("first", 0)] {
+        let (mut near, serving) = connected();
+        near.write_all(&asked).await.unwrap();
+        let mut answer = String::new();
+        near.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "");
+        serving.await.unwrap();
+    }
+    face.opens(Router::new().route("/{name}", get(|| async { "hello" })));
+    kept.write_all(&head("first")).await.unwrap();
+    assert!(answered(&mut kept).await.starts_with("HTTP/1.1 200 "));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_head_never_ends_is_cut_off() {
     // Nothing more comes of it, or a letter a second.
@@ -104,6 +131,48 @@ async fn a_head_that_is_too_long_is_refused_before_it_is_kept() {
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     assert!(sent < 2 * HEAD, "{sent} bytes were taken");
     serving.await.unwrap();
+}
+
+/// The frames that a server sends up to its answer to a ping, without that: kind, stream and payload.
+async fn frames_until_pong(near: &mut DuplexStream) -> Vec<(u8, u32, Vec<u8>)> {
+    const PING: u8 = 6;
+    let mut frames = Vec::new();
+    near.write_all(&[0, 0, 8, PING, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]).await.unwrap();
+    loop {
+        let [mut length, mut stream] = [[0; 4]; 2];
+        near.read_exact(&mut length[1..]).await.unwrap();
+        let (kind, _flags) = (near.read_u8().await.unwrap(), near.read_u8().await.unwrap());
+        near.read_exact(&mut stream).await.unwrap();
+        let mut payload = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap()];
+        near.read_exact(&mut payload).await.unwrap();
+        if kind == PING {
+            return frames;
+        }
+        frames.push((kind, u32::from_be_bytes(stream), payload));
+    }
+}
+
+/// It would be kept beside what is counted as read, for each connection of a stranger.
+#[tokio::test(start_paused = true)]
+async fn over_http2_too_little_is_taken_of_a_body_that_nobody_reads() {
+    const SETTINGS: u8 = 4;
+    const WINDOW_UPDATE: u8 = 8;
+    let (mut near, far) = duplex(4096);
+    let _serving = tokio::spawn(attend(far, face().0, CancellationToken::new()));
+    near.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    near.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
+    let mut frames = frames_until_pong(&mut near).await;
+    // What it gives room by may come right behind its answer.
+    frames.extend(frames_until_pong(&mut near).await);
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+    let settings = frames.iter().filter(|(kind, ..)| *kind == SETTINGS).flat_map(|(.., all)| all.chunks(6));
+    let of_a_stream: Vec<u32> =
+        settings.filter(|one| one.starts_with(&[0, 4])).map(|one| number(&one[2..])).collect();
+    assert_eq!(of_a_stream, [UNREAD]);
+    // So much there is from the beginning (RFC 9113, 6.9.2).
+    let more = frames.iter().filter(|(kind, stream, _)| (*kind, *stream) == (WINDOW_UPDATE, 0));
+    let of_all = more.fold(65_535, |sum, (.., more)| sum + number(more));
+    assert!(of_all <= UNREAD, "{of_all}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,6 +47,22 @@ async fn what_came_and_went_during_a_build_leaves_no_rows() {
     assert!(row(&world.projection, &locks, "lock/1").await.is_some(), "what is ours stays");
 }
 
+/// No more of them are held in memory at a time.
+#[tokio::test]
+async fn an_entity_with_more_documents_than_are_removed_at_once_leaves_no_rows() {
+    let (contents, mut world) = owned().await;
+    let locks = EntityKey::of(Kind::Lockspace, &name("default"));
+    world.feed(&locks, vec![put("lock/1", json!({}))], vec![event("1", 1)]).await;
+    let many = (0..=2 * tables::OLD).map(|number| put(&format!("task/{number}"), json!({}))).collect();
+    world.feed(&pool(), many, vec![event("1", 1)]).await;
+    world.settle().await;
+    contents.lose(&pool());
+    world.projection.disown(|key| *key == pool());
+    assert!(world.projection.settled(PATIENCE).await);
+    assert_eq!(world.projection.count(tasks()).await, Ok(0));
+    assert!(row(&world.projection, &locks, "lock/1").await.is_some(), "what is ours stays");
+}
+
 /// The next owner has it in its lists.
 #[tokio::test]
 async fn a_first_commit_that_is_heard_of_behind_the_loss_of_its_shard_leaves_no_rows() {

@@ -83,6 +83,41 @@ async fn only_what_has_changed_since_is_read() {
     assert!(world.is_as_rebuilt().await);
 }
 
+/// Each that looked for itself would ask for all of them.
+#[tokio::test]
+async fn of_many_that_have_changed_it_is_asked_together_how_they_stand() {
+    let store = Memory::new(START);
+    let contents = store.contents().clone();
+    let mut world = World::over(Arc::new(store));
+    assert!(world.projection.whole(PATIENCE).await);
+    let agents = (0..50).map(|number| EntityKey::agent(&name("default"), &name(&format!("agent-{number}"))));
+    let agents: Vec<EntityKey> = agents.collect();
+    for agent in &agents {
+        world.feed(agent, vec![put("instance/1", json!({"n": 1}))], vec![event("1", 1)]).await;
+    }
+    world.settle().await;
+    for agent in &agents {
+        world.commit(agent, vec![put("instance/1", json!({"n": 2}))], vec![event("1", 2)]).await;
+    }
+    let before = contents.read().surveys;
+    world.reopened().await;
+    assert!(world.was_kept());
+    assert!(contents.read().surveys - before <= 2, "{} times", contents.read().surveys - before);
+    assert!(world.is_as_rebuilt().await);
+    // Of each a commit was reported to nobody.
+    let mut reports = Vec::new();
+    for agent in &agents {
+        world.commit(agent, vec![put("instance/1", json!({"n": 3}))], vec![event("1", 3)]).await;
+        reports.push(world.commit(agent, vec![put("instance/2", json!({}))], vec![event("2", 4)]).await);
+    }
+    let before = contents.read().surveys;
+    reports.into_iter().for_each(|(batch, version)| world.projection.committed(batch, version));
+    world.settle().await;
+    // They may come in more than one group.
+    assert!(contents.read().surveys - before <= 10, "{} times", contents.read().surveys - before);
+    assert!(world.is_as_rebuilt().await);
+}
+
 /// Whoever asks for no version of his own sees what the store had.
 #[tokio::test]
 async fn nobody_reads_what_is_older_than_the_process() {

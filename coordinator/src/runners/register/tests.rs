@@ -69,6 +69,19 @@ async fn an_agent_that_somebody_has_disabled_turns_no_runner_away() {
     assert_eq!((runs(&node, "idle").await, runs(&node, "good").await), (0, 1));
 }
 
+#[tokio::test]
+async fn an_agent_of_no_instances_is_taken_in_and_takes_no_work() {
+    let node = node();
+    let none = AgentDefinition { instances: 0, ..agent("idle") };
+    let all = registration(1, vec![none, agent("good")]);
+    let registered = register(&node.entities, &all).await.unwrap();
+    assert_eq!(registered.problems, []);
+    autostart(&node.entities, &all).await;
+    assert_eq!((runs(&node, "idle").await, runs(&node, "good").await), (0, 1));
+    let idle = overview(&node, "idle").await;
+    assert_eq!(idle.definition.map(|definition| definition.scale), Some(0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_cannot_be_loaded_is_tried_again_and_keeps_no_other_from_starting() {
     let node = node();

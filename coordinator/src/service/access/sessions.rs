@@ -28,7 +28,8 @@ impl Access {
         let Credential { who, id, since, .. } = credential.as_ref();
         let until = credential.ends() + LEEWAY;
         let (of, by) = (Of::Token(*id), who.agent_name.to_string());
-        self.end(&who.swarm, Command::Revoke { of, by, until, began: *since }).await.map(|_| ())
+        let command = Command::Revoke { of, by, until, began: *since, holder: Some(who.agent) };
+        self.end(&who.swarm, command).await.map(|_| ())
     }
 }
 

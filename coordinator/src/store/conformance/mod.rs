@@ -66,6 +66,7 @@ pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::many_committers_lose_nothing(&fresh()).await;
     commits::reopening_gives_all_that_was_acknowledged(&fresh()).await;
     pages::documents_of_one_entity_come_in_pages(&fresh()).await;
+    pages::what_is_live_behind_the_first_page_comes_page_after_page(&fresh()).await;
     pages::the_history_of_one_entity_begins_with_what_is_kept(&fresh()).await;
     blobs::a_blob_is_there_once_a_commit_keeps_it(&fresh()).await;
     blobs::a_commit_that_keeps_what_is_not_whole_changes_nothing(&fresh()).await;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt;
+
 use super::trims::nothing;
-use super::{Backend, START, agent, batch, commit, event, pool, put, reply, swarm};
-use crate::store::{Batch, Store, StoredDocument, TrimPlan, Version};
+use super::{Backend, START, agent, batch, commit, event, id, pool, put, reply, swarm};
+use crate::store::{Batch, LIVE_PAGE, LivePage, Store, StoredDocument, TrimPlan, Version};
 
 async fn documents(store: &Arc<dyn Store>, after: &str, limit: usize) -> Vec<StoredDocument> {
     store.documents_of(&pool(), after, limit).await.unwrap()
@@ -31,6 +33,40 @@ pub(super) async fn documents_of_one_entity_come_in_pages(backend: &impl Backend
     let found = documents(&store, "task/2", 3).await;
     assert_eq!(found, [store.document(&pool(), "task/3").await.unwrap().unwrap()]);
     assert_eq!(found[0].version, Version(2), "what was committed a moment ago is there");
+}
+
+/// What is live behind the first page, and how many documents each page of that has.
+async fn rest(store: &Arc<dyn Store>) -> (Vec<LivePage>, Vec<usize>) {
+    let first = store.load(&pool()).await.unwrap().live;
+    assert_eq!(first.len(), LIVE_PAGE);
+    let key = pool();
+    let mut rest = store.rest(&key, first.last().unwrap().key.clone());
+    let mut pages: Vec<LivePage> = Vec::new();
+    while pages.last().is_none_or(|page| page.documents.len() == LIVE_PAGE) {
+        pages.push(rest.next().await.unwrap().unwrap());
+    }
+    let lengths = pages.iter().map(|page| page.documents.len()).collect();
+    (pages, lengths)
+}
+
+pub(super) async fn what_is_live_behind_the_first_page_comes_page_after_page(backend: &impl Backend) {
+    let store = backend.open(START).await;
+    let documents = (0..3 * LIVE_PAGE).map(|number| put(&format!("task/{number:05}"), true, None)).collect();
+    commit(&store, Batch { documents, ..batch(&pool(), 0) }).await;
+    let (pages, lengths) = rest(&store).await;
+    assert_eq!(lengths, [LIVE_PAGE, LIVE_PAGE, 0], "none is missed where the last page is full");
+    let found = pages.iter().flat_map(|page| &page.documents).map(|document| document.key.clone());
+    assert!(found.eq((LIVE_PAGE..3 * LIVE_PAGE).map(|number| format!("task/{number:05}"))));
+    assert!(pages.iter().all(|page| page.version == Version(1) && page.batch == id(&pool(), 1)));
+    // What is archived before them, and between them, is on no page.
+    let documents = ["task/00007", "task/03000"].map(|name| put(name, false, None)).to_vec();
+    commit(&store, Batch { documents, ..batch(&pool(), 1) }).await;
+    let (pages, lengths) = rest(&store).await;
+    assert_eq!(lengths, [LIVE_PAGE, LIVE_PAGE - 2]);
+    let whole = store.live(&pool(), "", 4 * LIVE_PAGE).await.unwrap();
+    let found = pages.iter().flat_map(|page| &page.documents);
+    assert!(found.eq(&whole.documents[LIVE_PAGE..]));
+    assert!(pages.iter().all(|page| page.version == Version(2) && page.batch == whole.batch));
 }
 
 pub(super) async fn the_history_of_one_entity_begins_with_what_is_kept(backend: &impl Backend) {

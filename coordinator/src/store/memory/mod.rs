@@ -43,9 +43,10 @@ pub struct Contents {
     closed: Arc<AtomicBool>,
 }
 
-/// What was read of documents and records, a page at a time.
+/// What was read of documents and records, a page at a time, and how often it was asked how all entities stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read {
+    pub surveys: usize,
     pub pages: usize,
     pub documents: usize,
     pub records: usize,
@@ -230,6 +231,7 @@ impl Store for Memory {
     }
 
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
+        self.contents.read.lock().unwrap_or_else(PoisonError::into_inner).surveys += 1;
         Ok(self.contents.lock().versions())
     }
 

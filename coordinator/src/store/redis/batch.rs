@@ -15,6 +15,8 @@ use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 pub(super) const EFFECTS: u64 = 1 << 16;
 /// The largest batch: a decision, what else is in its batch, and what stands around it.
 const BYTES: usize = limits::DECISION + 16 * 1024 * 1024;
+/// Arguments of one operation, at most: Lua passes on some thousands.
+const TOGETHER: usize = 1000;
 /// Keys that the script finds by their numbers, and which of them is the entity.
 const FIXED: usize = 9;
 const ENTITY: usize = 2;
@@ -218,22 +220,40 @@ impl<'a> Preparing<'a> {
         }
     }
 
+    /// Each list is touched once, or in order of what adds to it: one that has lost its last member counts as moved
+    /// while the slot of a Redis Cluster is, and a script that touches it again is stopped half way.
     fn change_blobs(&mut self) {
         let batch = self.batch;
-        for change in &batch.blobs {
-            let (BlobChange::Keep { blob, .. } | BlobChange::Free { blob }) = change;
-            let blobs = self.key(self.names.blobs(), Type::Hash);
-            let loose = self.key(self.names.shard.loose(), Type::SortedSet);
-            let member = format!("{} {blob}", self.names.name);
-            self.operation("ZREM", loose, 1).text(&member);
-            if let BlobChange::Keep { bytes, .. } = change {
-                let arguments = self.operation("HSET", blobs, 2);
-                arguments.shown(blob);
-                arguments.text(&format!("{bytes} {}", batch.at.0));
-                continue;
+        if batch.blobs.is_empty() {
+            return;
+        }
+        let blobs = self.key(self.names.blobs(), Type::Hash);
+        let loose = self.key(self.names.shard.loose(), Type::SortedSet);
+        let entity = self.names.name.clone();
+        for part in batch.blobs.chunks(TOGETHER) {
+            let arguments = self.operation("ZREM", loose, part.len());
+            for change in part {
+                let (BlobChange::Keep { blob, .. } | BlobChange::Free { blob }) = change;
+                arguments.text(&format!("{entity} {blob}"));
             }
-            self.operation("HDEL", blobs, 1).shown(blob);
-            let chunks = self.key(self.names.chunks(*blob), Type::Hash);
+        }
+        let mut freed = Vec::new();
+        for change in &batch.blobs {
+            match change {
+                BlobChange::Keep { blob, bytes } => {
+                    let arguments = self.operation("HSET", blobs, 2);
+                    arguments.shown(blob);
+                    arguments.text(&format!("{bytes} {}", batch.at.0));
+                }
+                BlobChange::Free { blob } => freed.push(*blob),
+            }
+        }
+        for part in freed.chunks(TOGETHER) {
+            let arguments = self.operation("HDEL", blobs, part.len());
+            part.iter().for_each(|blob| arguments.shown(blob));
+        }
+        for blob in freed {
+            let chunks = self.key(self.names.chunks(blob), Type::Hash);
             self.operation("UNLINK", chunks, 0);
         }
     }

@@ -21,6 +21,14 @@ const PIPELINE: usize = 256;
 /// How a problem with a key is told.
 const THE_KEY: &str = "the key ";
 const IN_REDIS: &str = " in Redis: ";
+/// What is said while the slot of the store is on its way from one node of a Redis Cluster to another: a commit needs
+/// keys of both, and neither runs it.
+pub(super) const MOVING: &str = "the slot of the Redis Cluster that has the store is being moved to another node, and \
+                                 nothing can be written until all of it is there; let the move end, or mend one that \
+                                 broke off (`redis-cli --cluster check`, then `--cluster fix`): this process goes \
+                                 there by itself";
+/// What a script is told that has begun, of a key that is not there any more.
+const NOT_LOCAL: &str = "access a non local key in a cluster node";
 
 /// A shared connection. Whoever finds it broken makes the next one use another.
 #[derive(Clone)]
@@ -122,7 +130,9 @@ impl Connection {
             let values = self.seen(number, asked, values).map_err(|error| problem("a pipeline", &error))?;
             for value in &values {
                 if let Value::ServerError(error) = value {
-                    self.leave_if_over(number, &error.clone().into());
+                    let error = error.clone().into();
+                    self.watch.redirected(&error);
+                    self.leave_if_over(number, &error);
                 }
             }
             answers.extend(values);
@@ -332,7 +342,14 @@ fn sound<T: FromRedisValue>(key: &str, value: Value) -> Result<Result<T, StoreEr
 /// Whether an error is about what a key holds. All others of the server have a code of their own, and are about its
 /// state (it loads, is full, has no replica) or about who asks.
 pub(super) fn lies_in_a_key(error: &RedisError) -> bool {
-    is_said(error) && matches!(error.code(), None | Some("WRONGTYPE" | "ERR"))
+    is_said(error) && !is_moving(error) && matches!(error.code(), None | Some("WRONGTYPE" | "ERR"))
+}
+
+/// Whether the server refuses something because its keys are on their way to another node of the Redis Cluster. Once
+/// all of them are there it says where that is, and is left.
+pub(super) fn is_moving(error: &RedisError) -> bool {
+    let is_not_local = || error.detail().is_some_and(|detail| detail.contains(NOT_LOCAL));
+    is_said(error) && (matches!(error.code(), Some("ASK" | "TRYAGAIN")) || is_not_local())
 }
 
 /// Whether the server itself said it. Otherwise nobody knows what became of the request.
@@ -372,6 +389,9 @@ pub(super) fn key_of(problem: &str) -> Option<&str> {
 
 /// What an error says, and for those that an operator can do something about, what that is.
 pub(super) fn sentence(error: &RedisError) -> String {
+    if is_moving(error) {
+        return format!("{error}; {MOVING}");
+    }
     let advice = match error.code() {
         Some("OOM") => {
             "; Redis is full: give it more memory (maxmemory), or let Skein keep less ([retention])"
@@ -380,9 +400,8 @@ pub(super) fn sentence(error: &RedisError) -> String {
         Some("LOADING") => "; it was started a moment ago: this process waits for it",
         Some("NOREPLICAS") => "; Redis has too few replicas at hand (min-replicas-to-write): bring them back",
         Some("READONLY") => "; this Redis is a replica: name the primary",
-        Some("MOVED" | "ASK" | "TRYAGAIN") => {
-            "; another node of the Redis Cluster has the keys, or is getting them: this process goes there, so try again in \
-             some seconds"
+        Some("MOVED") => {
+            "; another node of the Redis Cluster has the keys: this process goes there, so try again in some seconds"
         }
         Some("CLUSTERDOWN") => "; the Redis Cluster takes nothing: look after its nodes",
         Some("NOAUTH" | "WRONGPASS") => "; the URL needs the right user and password",
@@ -427,5 +446,21 @@ mod tests {
             assert_eq!(key_of(&told(state)), None, "{state}");
             assert!(told(state).starts_with("Redis refuses this: "), "{}", told(state));
         }
+    }
+
+    /// A key that is on its way to another node holds no garbage, whatever the server calls that.
+    #[test]
+    fn what_is_being_moved_is_told_with_what_to_do_and_is_no_fault_of_a_key() {
+        let not_local =
+            "Script attempted to access a non local key in a cluster node script: 7b, on @user_script:9.";
+        for (code, detail) in [("ASK", "42 10.0.0.2:6379"), ("TRYAGAIN", "Multiple keys"), ("ERR", not_local)]
+        {
+            let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
+            let StoreError(told) = problem("{skein}:s1:lease", &error);
+            assert!(told.starts_with("Redis refuses this: ") && told.contains("--cluster fix"), "{told}");
+            assert!(!lies_in_a_key(&error) && !is_over(&error), "{code}");
+        }
+        let other = redis::make_extension_error("ERR".to_owned(), Some("no such thing".to_owned()));
+        assert!(lies_in_a_key(&other) && !is_moving(&other));
     }
 }

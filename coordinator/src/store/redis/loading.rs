@@ -18,6 +18,18 @@ use crate::store::{Fence, LIVE_PAGE, LivePage, Loaded, Mark, StoreError, StoredR
 
 /// Batches whose replies are read at once.
 const REPLIES: usize = 512;
+/// Pages of live documents that are under way at once: Redis works on one while another is taken apart here.
+pub(super) const AHEAD: usize = 3;
+
+/// Where a page of live documents begins.
+#[derive(Clone, Copy)]
+pub(super) enum Begin<'a> {
+    /// Behind this document.
+    Behind(&'a str),
+    /// With the document that so many are in front of. Whoever asks by places needs no answer to ask for the next page,
+    /// and they stay as they are for as long as the version does.
+    Place(usize),
+}
 
 /// What `load.lua` answers: the entity, the keys and heads of live documents, the marks. Each of another key, by which
 /// an error is told.
@@ -63,12 +75,16 @@ impl Reader {
         &self,
         key: &EntityKey,
         fence: Fence,
-        after: &str,
+        begin: Begin<'_>,
         limit: usize,
     ) -> Result<Option<LivePage>, StoreError> {
         let keys = Keys::new(key);
         let names = [keys.entity(), keys.live(), keys.heads(), keys.shard.lease()];
-        let mut arguments: Vec<Vec<u8>> = vec![behind(after).into(), limit.to_string().into()];
+        let begin = match begin {
+            Begin::Behind(after) => behind(after),
+            Begin::Place(place) => place.to_string(),
+        };
+        let mut arguments: Vec<Vec<u8>> = vec![begin.into(), limit.to_string().into()];
         arguments.extend(named(fence));
         let answer = self.connection.run::<Option<Page>>(&self.live, &names, &arguments).await;
         let answer = match answer {
@@ -146,7 +162,12 @@ fn documents_of(
     let documents = live.into_iter().zip(heads);
     documents
         .map(|(key, head)| match head {
-            Some(head) => Ok(LiveDocument { head: Head::parse(&name, &key, &head)?.text.to_owned(), key }),
+            Some(mut head) => {
+                // There may be a million, so none is written once more.
+                let before = head.len() - Head::parse(&name, &key, &head)?.text.len();
+                head.drain(..before);
+                Ok(LiveDocument { key, head })
+            }
             None => Err(at(
                 &name,
                 &format!("the head of the live document `{key}` is missing; restore it from a copy"),

@@ -41,13 +41,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, LivePage, Loaded, OutboxEntry, OutboxPlace,
-    Receipt, Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, CopyError, DeadLetter, Fence, LIVE_PAGE, LivePage, Loaded, OutboxEntry,
+    OutboxPlace, Receipt, Record, Store, StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use alone::Lost;
 use batch::Prepared;
@@ -60,6 +62,7 @@ use generation::{REPLACED, Reliance};
 use held::Held;
 use incident::{Incident, Incidents};
 use lease::Leases;
+use loading::{AHEAD, Begin};
 use members::Members;
 pub use options::{Durability, Options, Tls};
 use position::Positions;
@@ -292,6 +295,16 @@ impl Redis {
         StoreError(format!("the shard of {key} is not this coordinator's any more"))
     }
 
+    async fn live_page(
+        &self,
+        key: &EntityKey,
+        begin: Begin<'_>,
+        limit: usize,
+    ) -> Result<LivePage, StoreError> {
+        let page = self.read(self.reader.live(key, self.fence(key), begin, limit).await)?;
+        page.ok_or_else(|| self.taken_away(key))
+    }
+
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
         let extent = self.read(Extent::ask(&self.reader.connection).await)?;
         self.positions.sees(extent.newest);
@@ -333,8 +346,12 @@ impl Store for Redis {
     }
 
     async fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Result<LivePage, StoreError> {
-        let page = self.read(self.reader.live(key, self.fence(key), after, limit).await)?;
-        page.ok_or_else(|| self.taken_away(key))
+        self.live_page(key, Begin::Behind(after), limit).await
+    }
+
+    fn rest<'a>(&'a self, key: &'a EntityKey, _last: String) -> BoxStream<'a, Result<LivePage, StoreError>> {
+        let page = move |number: usize| self.live_page(key, Begin::Place(number * LIVE_PAGE), LIVE_PAGE);
+        stream::iter(1..).map(page).buffered(AHEAD).boxed()
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

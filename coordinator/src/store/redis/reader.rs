@@ -247,8 +247,12 @@ pub(super) struct Head<'a> {
 impl<'a> Head<'a> {
     pub(super) fn parse(name: &str, document: &str, kept: &'a str) -> Result<Self, StoreError> {
         let garbled = || no_head(name, document);
-        let parts: Vec<&str> = kept.splitn(4, ' ').collect();
-        let [live @ ("0" | "1"), version, written, text] = parts[..] else { return Err(garbled()) };
+        let mut parts = kept.splitn(4, ' ');
+        let mut part = || parts.next().ok_or_else(garbled);
+        let (live, version, written, text) = (part()?, part()?, part()?, part()?);
+        if !matches!(live, "0" | "1") {
+            return Err(garbled());
+        }
         let number = |text: &str| text.parse().map_err(|_| garbled());
         Ok(Self {
             live: live == "1",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::time::Instant;
 
-use super::connection::{is_said, key_of, sentence};
+use super::connection::{MOVING, is_moving, is_said, key_of, sentence};
 use crate::alarms::{Alarms, Kind};
 
 /// An answer takes a millisecond, and a flush on a bad disk a hundred.
@@ -35,6 +35,9 @@ impl Watch {
     /// Something was asked at this moment, and this came of it.
     pub(super) fn heard<T>(&self, asked: Instant, answer: &Result<T, RedisError>) {
         let took = asked.elapsed();
+        if let Err(error) = answer {
+            self.redirected(error);
+        }
         match answer {
             Err(error) if !is_said(error) => self.is_away(&sentence(error)),
             _ if took >= SLOW => self.is_slow(&format!(
@@ -52,8 +55,18 @@ impl Watch {
         ));
     }
 
+    /// Something was refused because its keys are on their way to another node of the Redis Cluster. Of those that are
+    /// not yet there are answers meanwhile, so none takes this back: it passes once nobody is told so any more. One
+    /// sentence for all that the server says of it, or the log would have each of them again and again.
+    pub(super) fn redirected(&self, error: &RedisError) {
+        if is_moving(error) {
+            self.alarms.raise(Kind::StoreMoving, self.part, MOVING);
+        }
+    }
+
     /// A write was refused for the state that the server is in.
     pub(super) fn refused(&self, error: &RedisError) {
+        self.redirected(error);
         if matches!(error.code(), Some("OOM" | "MISCONF" | "NOREPLICAS" | "READONLY" | "CLUSTERDOWN")) {
             self.full.store(true, Ordering::Relaxed);
             self.alarms.raise(Kind::StoreFull, self.part, &sentence(error));
@@ -164,6 +177,38 @@ mod tests {
         assert_eq!(shown(&alarms), [(Kind::StoreUnconfirmed, "commits".to_owned())]);
         watch.confirmed(None);
         assert_eq!(shown(&alarms), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_on_its_way_to_another_node_is_an_alarm_until_nobody_is_told_so_any_more() {
+        let alarms = Alarms::default();
+        let watch = Watch::new(alarms.clone(), "commits");
+        let moving = [(Kind::StoreMoving, "commits".to_owned())];
+        for (code, detail) in [
+            ("ASK", "42 10.0.0.2:6379"),
+            ("TRYAGAIN", "Multiple keys request during rehashing of slot"),
+            (
+                "ERR",
+                "Script attempted to access a non local key in a cluster node script: 7b, on @user_script:9.",
+            ),
+        ] {
+            let error = || redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
+            watch.heard(Instant::now(), &Err::<(), _>(error()));
+            // Other keys are there still.
+            watch.heard(Instant::now(), &Ok(()));
+            watch.taken();
+            assert_eq!(shown(&alarms), moving, "{code}");
+            tokio::time::advance(Duration::from_secs(60)).await;
+            assert_eq!(shown(&alarms), [], "{code}");
+            watch.refused(&error());
+            assert_eq!(shown(&alarms), moving, "{code}");
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        // That one has moved is followed at once, and no other refusal is about this.
+        for code in ["MOVED", "ERR", "WRONGTYPE"] {
+            watch.refused(&redis::make_extension_error(code.to_owned(), Some("no".to_owned())));
+            assert_eq!(shown(&alarms), [], "{code}");
+        }
     }
 
     #[tokio::test]

@@ -300,8 +300,13 @@ impl Task {
 
     fn outcome(&self, request: &Request, answer: Value) -> Outcome {
         if let Value::ServerError(error) = &answer {
-            let error = error.clone().into();
+            let error: RedisError = error.clone().into();
             self.watch.refused(&error);
+            if error.code() == Some("MOVED") {
+                // Where the keys are now is another life of the server. Until the leases are looked after nobody else
+                // may notice.
+                self.start.reliance.doubt();
+            }
             return Err(CommitError::Failed(sentence(&error)));
         }
         let answer: Vec<String> =

@@ -129,7 +129,7 @@ redis_key = {{ . | quote }}
 {{- end }}
 
 {{- define "skein.nodeProbes" -}}
-# A start may wait for the leases of coordinators that were killed.
+# A node answers this from its beginning on, also while it waits for the leases of coordinators that were killed.
 startupProbe:
   httpGet:
     path: /healthz

@@ -7,7 +7,7 @@ use bollard::models::{ContainerCreateBody, ContainerSummary, HostConfig, HostCon
 use super::Id;
 use super::program::{Program, read_only, writable};
 use super::settings::Container;
-use crate::container::{Kept, Spec, User, mark};
+use crate::container::{Joined, Kept, Spec, User, mark};
 
 /// Labels by which a runner finds its own containers, and a person those of an agent.
 pub(super) const RUNNER: &str = "skein.runner";
@@ -17,13 +17,13 @@ const LOG_BEGIN: &str = "skein.log";
 const SWARM: &str = "skein.swarm";
 const AGENT: &str = "skein.agent";
 /// Where the agent finds its definition.
-pub(super) const STATIC: &str = "/app/static";
+pub const STATIC: &str = "/app/static";
 /// Where it finds what it is lent.
 pub const CREDENTIALS: &str = "/credentials";
 /// Where a long input is.
 pub const INPUT: &str = "/app/input.json";
 /// Where the commands for shell scripts are.
-pub(super) const AGENT_COMMANDS: &str = "/app/bin";
+pub const AGENT_COMMANDS: &str = "/app/bin";
 /// Where its programs may keep settings.
 pub const HOME: &str = "/home/node";
 const TMP: &str = "/tmp";
@@ -105,7 +105,14 @@ fn host(program: &Program, network: String, spec: &Spec, container: &Container) 
         }
         None => Some(in_memory(container.user)),
     };
-    mounts.push(read_only(&spec.definition, STATIC));
+    match &spec.joined {
+        Some(Joined { folder, mounts: inside }) => {
+            mounts.push(read_only(folder, STATIC));
+            let inside = inside.iter().map(|(name, source)| read_only(source, &format!("{STATIC}/{name}")));
+            mounts.extend(inside);
+        }
+        None => mounts.push(read_only(&spec.definition, STATIC)),
+    }
     mounts.extend(spec.credentials.as_deref().map(|lent| read_only(lent, CREDENTIALS)));
     mounts.extend(spec.input.as_deref().map(|input| read_only(input, INPUT)));
     mounts.extend(spec.agent_commands.as_deref().map(|commands| read_only(commands, AGENT_COMMANDS)));

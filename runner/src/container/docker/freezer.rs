@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::container::cgroup;
+use crate::container::{Failure, Handle, cgroup};
 
 /// The container's group; `None` where only the daemon can freeze it.
 pub(super) fn find(pid: u32, container: &str) -> Option<PathBuf> {
@@ -53,6 +53,17 @@ fn switch(group: &Path) -> PathBuf {
 pub(super) fn is_frozen(group: &Path) -> bool {
     let state = fs::read_to_string(switch(group)).unwrap_or_default();
     matches!(state.trim(), "1" | "FROZEN" | "FREEZING")
+}
+
+/// Freezes a container of which the daemon is not there, where the runner can do that alone.
+///
+/// # Errors
+/// When it cannot, or the kernel does not do it.
+pub async fn freeze_alone(handle: &Handle) -> Result<(), Failure> {
+    let name = &handle.instance;
+    let Some(group) = &handle.cgroup else { return Err(Failure(format!("only Docker can freeze {name}"))) };
+    let done = set_frozen(group, true).await;
+    done.map_err(|error| Failure(format!("the control group of {name}: {error}")))
 }
 
 /// Freezes the group or lets it go on, and waits until the kernel says that it is so. A group that cannot be frozen

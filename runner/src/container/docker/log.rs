@@ -140,18 +140,21 @@ fn dated(piece: &[u8]) -> Option<(u64, &[u8])> {
     Some((printed.millis() / 1000, &piece[end + 1..]))
 }
 
-/// Copies to the end of the container. A daemon that is started again lets go of those who listen to it, and a disk may
-/// be full for a while: then it goes on where it was.
+/// Copies to the end of the container. A daemon that is started again lets go of those who listen to it, a disk may be
+/// full for a while, and a runner may have no more files open than so many: then it goes on where it was.
 pub(super) async fn copy(
     docker: Docker,
     container: Id,
     path: PathBuf,
-    mut copied: Copied,
+    copied: Copied,
     mut ending: watch::Receiver<Option<Exit>>,
 ) {
-    let mut has_ended = false;
+    let (mut copied, mut has_ended) = (Some(copied), false);
     loop {
-        let is_whole = follow(&docker, copied).await;
+        let is_whole = match copied.take() {
+            Some(copied) => follow(&docker, copied).await,
+            None => false,
+        };
         let had_ended = has_ended;
         has_ended = tokio::time::timeout(AGAIN, ending.wait_for(Option::is_some)).await.is_ok();
         // Of what could not be told to its end, the rest is asked for once more.
@@ -159,9 +162,9 @@ pub(super) async fn copy(
             return;
         }
         match Copied::open(&path, &container) {
-            Ok(again) => copied = again,
+            Ok(again) => copied = Some(again),
             Err(problem) => {
-                return tracing::error!(container = container.id, %problem, "no more output is kept");
+                tracing::error!(container = container.id, %problem, "its output is not kept just now; tried again");
             }
         }
     }

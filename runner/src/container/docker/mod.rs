@@ -41,7 +41,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as Turn, watch as channel};
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use create::{CREDENTIALS, HOME, INPUT, WRITABLE};
+pub use create::{AGENT_COMMANDS, CREDENTIALS, HOME, INPUT, STATIC, WRITABLE};
+pub use freezer::freeze_alone;
 pub use log::COPIED;
 use log::Copied;
 use program::Program;
@@ -52,6 +53,10 @@ use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec, User, begins};
 
 /// How long the daemon may take to answer at the start.
 const REACH: Duration = Duration::from_secs(10);
+/// How long it may take where the runner can go on without its answer, and has to.
+const SOON: Duration = Duration::from_secs(2);
+/// How long it may take to pass a request to end on, after which the instance is killed, and to list what there is.
+const ASK: Duration = Duration::from_secs(5);
 /// How long the daemon may take to tell of the end of a container that was killed.
 const END: Duration = Duration::from_secs(10);
 /// How long the last lines of a container that has ended may take.
@@ -229,6 +234,8 @@ impl DockerEngine {
 
     /// Kills every process of a container and takes its exit and its last lines before it is removed.
     async fn end(&self, container: &str, handle: &Handle) -> Result<(), Failure> {
+        // Past the daemon, which may not answer, and before a thaw: nothing of it runs on.
+        kill_first(handle);
         let instance = self.known(handle).filter(|instance| instance.container == container);
         // Held to the end, so that the guard leaves it alone.
         let mut wanted = match &instance {
@@ -236,12 +243,10 @@ impl DockerEngine {
             None => None,
         };
         wanted.iter_mut().for_each(|wanted| **wanted = false);
-        if let Some(group) = handle.cgroup.as_deref().filter(|group| freezer::is_frozen(group)) {
-            // The signal before the thaw: nothing of it runs on. The others end with the first process.
-            kill_first(handle);
-            if let Err(error) = freezer::set_frozen(group, false).await {
-                tracing::warn!(instance = handle.instance, %error, "not thawed to end");
-            }
+        if let Some(group) = handle.cgroup.as_deref().filter(|group| freezer::is_frozen(group))
+            && let Err(error) = freezer::set_frozen(group, false).await
+        {
+            tracing::warn!(instance = handle.instance, %error, "not thawed to end");
         }
         let signal = KillContainerOptionsBuilder::new().signal("KILL").build();
         // It has ended already, or is gone; if the daemon is, the removal says so.
@@ -334,12 +339,8 @@ impl Engine for DockerEngine {
     async fn adopt(&self, handle: &Handle, path: &Path) -> bool {
         let Some(container) = &handle.container else { return false };
         // One that has ended is taken over too: its exit and its output are there.
-        let paused = match self.docker.inspect_container(&container.id, None).await {
-            Ok(found) => found.state.and_then(|state| state.paused).unwrap_or(false),
-            Err(error) if is_missing(&error) => return false,
-            // A daemon that does not answer says nothing of the container. It may not go on by itself.
-            Err(_) => true,
-        };
+        let looked = watch::is_paused(&self.docker, &container.id, handle.cgroup.is_some()).await;
+        let Some(paused) = looked else { return false };
         let Ok(copied) = Copied::open(path, container) else { return false };
         let frozen = paused || handle.cgroup.as_deref().is_some_and(freezer::is_frozen);
         self.follow(handle, container, path, copied, frozen);
@@ -357,7 +358,9 @@ impl Engine for DockerEngine {
     async fn ask(&self, handle: &Handle) -> Result<(), Failure> {
         let Some(container) = &handle.container else { return Ok(()) };
         let signal = KillContainerOptionsBuilder::new().signal("TERM").build();
-        match self.docker.kill_container(&container.id, Some(signal)).await {
+        // Whoever has it end counts its grace from here.
+        let asked = tokio::time::timeout(ASK, self.docker.kill_container(&container.id, Some(signal)));
+        match asked.await.unwrap_or(Err(Error::RequestTimeoutError)) {
             Ok(()) => Ok(()),
             // It is gone, or has ended.
             Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
@@ -393,7 +396,9 @@ impl Engine for DockerEngine {
     }
 
     async fn list(&self) -> Vec<String> {
-        let found = self.containers(None).await.unwrap_or_else(|problem| {
+        let late = |_| Err(Failure(format!("it has not answered in {ASK:?}")));
+        let listed = tokio::time::timeout(ASK, self.containers(None)).await.unwrap_or_else(late);
+        let found = listed.unwrap_or_else(|problem| {
             tracing::error!(%problem, "the Docker daemon does not say which containers there are");
             Vec::new()
         });
@@ -456,14 +461,14 @@ fn readable(definition: &Path) -> Result<(), Failure> {
     )))
 }
 
+/// All others end with it. Its control group, which names the container, has said that the pid is its own: a daemon of
+/// another machine counts processes otherwise. Where it cannot be done, the daemon does it a moment later.
 fn kill_first(handle: &Handle) {
-    // The daemon kills it a moment later if it cannot be looked at now.
-    let now = Process::read(handle.pid).ok().flatten();
+    let now = Process::read(handle.pid).ok().flatten().filter(|_| handle.cgroup.is_some());
     let same =
         now.is_some_and(|now| now.born == handle.born) && tree::boot().is_ok_and(|boot| handle.boot == boot);
     let pid = i32::try_from(handle.pid).ok().and_then(Pid::from_raw);
     if let (true, Some(pid)) = (same, pid) {
-        // It may not be ours to signal; then the daemon does it a moment later.
         let _ = kill_process(pid, Signal::KILL);
     }
 }

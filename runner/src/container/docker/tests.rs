@@ -1,5 +1,8 @@
 //! The engine before a daemon that does what the test wants.
 
+mod joined;
+mod unknown;
+
 use std::convert::Infallible;
 use std::path::Path;
 
@@ -37,8 +40,14 @@ struct Daemon {
     untold: Mutex<usize>,
     /// Whether the container has ended.
     ended: bool,
+    /// Whether it was asked to end the container, which has followed.
+    killed: Mutex<bool>,
     /// Whether it fails at whatever it is asked.
     fails: bool,
+    /// Whether it keeps waiting whoever asks anything.
+    hangs: channel::Sender<bool>,
+    /// Whether it can pause the container.
+    pauses: bool,
     /// The mark of whoever has made what there is; that of the usual runner if none is said.
     runner: Option<&'static str>,
 }
@@ -50,6 +59,7 @@ impl Daemon {
     async fn answer(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let told = request.body_mut().collect().await.unwrap().to_bytes();
+        self.hangs.subscribe().wait_for(|hangs| !hangs).await.unwrap();
         // Whose something is says its identity, and the daemon would compare all of the mark.
         assert!(!request.uri().query().unwrap_or_default().contains("skein.runner%3D"), "{}", request.uri());
         let (status, body) = match (&method, path.as_str()) {
@@ -78,13 +88,21 @@ impl Daemon {
                 (StatusCode::CREATED, json!({"Id": id}))
             }
             (&Method::POST, path) if path.ends_with("/start") => return attach(request),
+            (&Method::POST, path) if self.pauses && path.ends_with("pause") => {
+                (StatusCode::NO_CONTENT, json!(null))
+            }
+            (&Method::POST, path) if path.ends_with("/containers/c1/kill") && !self.ended => {
+                *lock(&self.killed) = true;
+                (StatusCode::NO_CONTENT, json!(null))
+            }
             (_, path) if path.contains("/exec/") => {
                 let number: usize =
                     path.trim_end_matches("/json").rsplit_once('e').unwrap().1.parse().unwrap();
                 (StatusCode::OK, json!({"ExitCode": self.codes[number]}))
             }
             (_, path) if path.ends_with("/containers/c1/json") => {
-                (StatusCode::OK, json!({"State": {"Running": !self.ended, "ExitCode": 0}}))
+                let running = !self.ended && !*lock(&self.killed);
+                (StatusCode::OK, json!({"State": {"Running": running, "ExitCode": 0}}))
             }
             (_, path) if path.ends_with("/containers/c1/wait") && self.ended => {
                 (StatusCode::OK, json!({"StatusCode": 0}))
@@ -214,6 +232,7 @@ fn tool() -> (Handle, Exec) {
         limits: Limits::default(),
         agent_commands: None,
         kept: None,
+        joined: None,
         container: None,
     };
     let arguments = vec![SUBCOMMAND.to_owned()];
@@ -309,6 +328,28 @@ async fn what_the_daemon_did_not_come_to_tell_is_asked_for_again() {
     lock(&daemon.printed).extend_from_slice(&[(900, "one\n"), (950, "last words\n")]);
     assert_eq!(copied(&daemon, &folder.path().join("worker-1.log")).await, "one\nlast words\n");
     assert_eq!(*lock(&daemon.untold), 0, "all of it was told at once");
+}
+
+#[tokio::test]
+async fn what_a_container_prints_is_kept_again_once_its_log_can_be_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let (daemon, (handle, _)) = (Arc::new(Daemon::default()), tool());
+    lock(&daemon.printed).push((900, "one\n"));
+    let engine = engine(&daemon, folder.path());
+    let (log, id) = (folder.path().join("logs/worker-1.log"), handle.container.unwrap());
+    let make = || std::fs::create_dir(folder.path().join("logs")).unwrap();
+    make();
+    let copied = Copied::open(&log, &id).unwrap();
+    std::fs::remove_dir_all(folder.path().join("logs")).unwrap();
+    let (ended, ending) = channel::channel(None);
+    let mut copying = tokio::spawn(log::copy(engine.docker.clone(), id, log.clone(), copied, ending));
+    // Longer than until it is opened again.
+    let given_up = tokio::time::timeout(Duration::from_secs(2), &mut copying).await;
+    assert!(given_up.is_err(), "nothing is kept of it any more");
+    make();
+    ended.send_replace(Some(Exit::default()));
+    copying.await.unwrap();
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\n");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Waiting for a container's end, however often the daemon is restarted meanwhile.
+//! How a container stands, and waiting for its end, however often the daemon is restarted meanwhile.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use bollard::errors::Error;
 use bollard::models::ContainerState;
 use bollard::query_parameters::WaitContainerOptions;
 use futures::StreamExt;
+use tokio::time::timeout;
 
-use super::is_missing;
+use super::{SOON, is_missing};
 use crate::container::Exit;
 
 /// Before a daemon that is not there is asked again.
@@ -41,6 +42,22 @@ pub(super) async fn ending(docker: &Docker, container: &str) -> Exit {
             Err(_) => {}
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether a container stands still by the daemon; none if it is gone. A daemon that does not answer says nothing of it,
+/// and it may not go on by itself: it counts as one that does. Where the runner can freeze it without the daemon, as it
+/// has to soon, that is not waited for.
+pub(super) async fn is_paused(docker: &Docker, container: &str, soon: bool) -> Option<bool> {
+    let looked = docker.inspect_container(container, None);
+    let looked = match soon {
+        true => timeout(SOON, looked).await.unwrap_or(Err(Error::RequestTimeoutError)),
+        false => looked.await,
+    };
+    match looked {
+        Ok(found) => Some(found.state.and_then(|state| state.paused).unwrap_or(false)),
+        Err(error) if is_missing(&error) => None,
+        Err(_) => Some(true),
     }
 }
 

@@ -69,6 +69,7 @@ fn what_each_instance_is_given_is_closed_to_the_others_from_the_start() {
         folders.input("worker-1"),
         folders.outputs("worker-1"),
         folders.kept("worker-1").home,
+        folders.open_joined("worker-1").unwrap(),
     ];
     let work = folders.work("s", "a", None).unwrap();
     for given in own.into_iter().chain([folders.ledger(), work]) {
@@ -133,8 +134,12 @@ fn what_an_instance_has_closed_to_itself_is_removed_and_nothing_that_it_has_link
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
     open_all(&folders.outputs("worker-1")).unwrap();
     assert_eq!(fs::metadata(&closed).unwrap().mode() & 0o777, 0o700);
+    let joined = folders.open_joined("worker-1").unwrap();
+    fs::create_dir(&joined).unwrap();
+    symlink(other.path(), joined.join("link")).unwrap();
     folders.take_files_back("worker-1");
     assert!(!folders.outputs("worker-1").exists() && other.path().join("file").exists());
+    assert!(!joined.parent().unwrap().exists());
 }
 
 /// Only root may give a file away: what another has put there is made by it.

@@ -42,6 +42,9 @@ impl Agent {
                 let (swarm_paused, swarm_word) = (*paused, *word);
                 self.stand(Standing { swarm_paused, swarm_word, ..self.standing.clone() }, changes);
             }
+            Event::Scaled { scale } => {
+                self.stand(Standing { scale: *scale, ..self.standing.clone() }, changes);
+            }
             Event::Attached { instance, agent_id } => {
                 self.add_instance(instance, body::HandMade { agent_id: *agent_id }, changes);
             }

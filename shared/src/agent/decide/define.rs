@@ -18,17 +18,23 @@ impl Draft<'_> {
         // Hand-made instances of an agent that nobody has defined may have calls in its queue.
         let was_enabled = old.is_none() || self.agent.is_enabled();
         let took_work = old.is_none() || self.agent.takes_work();
+        let scale = self.agent.wanted_scale();
         if old.as_ref() == Some(&new) {
             return Ok(Reply::Done);
         }
         self.push(Event::Defined(new));
+        // A number that it has not said before is the later word.
+        let is_said_anew = old.as_ref().is_none_or(|old| old.definition.scale != definition.scale);
+        if is_said_anew && self.agent.standing.scale.is_some() {
+            self.push(Event::Scaled { scale: None });
+        }
         if (was_enabled && !self.agent.is_enabled()) || (took_work && !self.agent.takes_work()) {
             self.stop_work(DISABLED, AGENT_DISABLED);
             self.serve_queued_calls();
         }
         if let Some(old) = old {
             let same_bids = old.group == *group
-                && old.definition.scale == definition.scale
+                && scale == self.agent.wanted_scale()
                 && old.definition.needs == definition.needs;
             if !same_bids {
                 self.renew_bids_of_woken();
@@ -62,7 +68,7 @@ impl Draft<'_> {
 
     /// Runs that bid to go on do so under the new terms. The bid stays the same one, so that it has waited as long as
     /// before, and a grant that is on its way holds.
-    fn renew_bids_of_woken(&mut self) {
+    pub(super) fn renew_bids_of_woken(&mut self) {
         for id in self.runs(|run| run.state == State::Resuming) {
             let woken = self.agent.instances.get(&id);
             let renewed = woken.and_then(|run| self.agent.place_bid(run, run.bid?, Class::Resumed));

@@ -35,6 +35,7 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::SetEnabled { enabled } => draft.set_enabled(*enabled),
         Command::SetPaused { paused } => draft.set_paused(*paused),
         Command::SetSwarmPaused { paused, word } => Ok(draft.set_swarm_paused(*paused, *word)),
+        Command::SetScale { scale } => draft.set_scale(*scale),
         Command::Attach { instance, agent_id } => Ok(draft.attach(instance, *agent_id)),
         Command::Enqueue { class, source, receipt, input } => draft.enqueue(*class, source, *receipt, input),
         Command::Replay { letter } => draft.replay(letter),

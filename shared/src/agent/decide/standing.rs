@@ -1,6 +1,9 @@
-//! What operators say of the agent: whether it takes work, and whether it starts what it has.
+//! What operators say of the agent: whether it takes work, whether it starts what it has, and how much at a time.
 //!
-//! It outlives registrations of the runner, which say what the agent is and nothing of this.
+//! It outlives registrations of the runner, which say what the agent is and nothing of this but its scale: that of a
+//! definition counts from when it is another one than before.
+
+use std::num::NonZeroU32;
 
 use super::define::killed;
 use super::draft::Draft;
@@ -49,6 +52,26 @@ impl Draft<'_> {
             self.hold_or_go_on();
         }
         Reply::Done
+    }
+
+    /// Says how many slots the agent has at most, or has its definition say it again.
+    pub(super) fn set_scale(&mut self, scale: Option<NonZeroU32>) -> Result<Reply, Refusal> {
+        self.must_be_defined()?;
+        let usual = self.agent.limits().scale;
+        let scale = scale.filter(|scale| scale.get() != usual);
+        if scale == self.agent.standing.scale {
+            return Ok(Reply::Done);
+        }
+        let took_work = self.agent.takes_work();
+        self.push(Event::Scaled { scale });
+        if took_work && !self.agent.takes_work() {
+            self.stop_work(DISABLED, AGENT_DISABLED);
+            self.serve_queued_calls();
+        }
+        self.renew_bids_of_woken();
+        self.unbid_queued();
+        self.bid_next();
+        Ok(Reply::Done)
     }
 
     /// Empties the queue of what nobody serves and ends the runs that wait; what runs goes on. A dead letter holds all

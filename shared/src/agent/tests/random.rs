@@ -1,6 +1,8 @@
 //! Random commands against an agent and its fleet: invariants hold, documents tell the state, and a restart
 //! in the middle changes nothing. [`Bench`] and [`World::settle`] do the checking.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::unheard::given_back;
@@ -28,6 +30,7 @@ enum Step {
     Enable(bool),
     Pause(bool),
     PauseSwarm(bool, u64),
+    Scale(u32),
     Rerun(u8),
     Replay(u8),
     Define { scale: u32, group: bool, spills: bool },
@@ -65,6 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Enable),
         2 => any::<bool>().prop_map(Step::Pause),
         1 => (any::<bool>(), 0..9u64).prop_map(|(paused, word)| Step::PauseSwarm(paused, word)),
+        1 => (0..4u32).prop_map(Step::Scale),
         1 => who.clone().prop_map(Step::Rerun),
         1 => who.clone().prop_map(Step::Replay),
         2 => (0..4u32, any::<bool>(), any::<bool>())
@@ -155,6 +159,7 @@ impl World {
             Step::Enable(enabled) => Command::SetEnabled { enabled },
             Step::Pause(paused) => Command::SetPaused { paused },
             Step::PauseSwarm(paused, word) => Command::SetSwarmPaused { paused, word },
+            Step::Scale(scale) => Command::SetScale { scale: NonZeroU32::new(scale) },
             Step::Rerun(who) => Command::RequestRerun { instance: self.pick(who) },
             Step::Replay(which) => match self.any_letter(which) {
                 Some(letter) => Command::Replay { letter: Box::new(letter) },

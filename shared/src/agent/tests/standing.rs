@@ -1,4 +1,7 @@
+use std::num::NonZeroU32;
+
 use super::*;
+use crate::agent::Standing;
 
 fn paused(paused: bool) -> Command {
     Command::SetPaused { paused }
@@ -7,6 +10,69 @@ fn paused(paused: bool) -> Command {
 fn redefine(world: &mut World, scale: u32) {
     let definition = Definition { scale, ..Definition::default() };
     world.must(Command::Define { definition, group: name("default") });
+}
+
+fn scaled(scale: u32) -> Command {
+    Command::SetScale { scale: NonZeroU32::new(scale) }
+}
+
+#[test]
+fn what_an_operator_says_of_the_scale_holds_until_it_is_taken_back_or_the_definition_says_another() {
+    let mut world = World::new(1);
+    let runs = [world.manual(), world.manual(), world.manual()];
+    let states = |world: &World| runs.clone().map(|run| world.state(&run));
+    let (running, queued) = (State::Running, State::Queued);
+    world.must(scaled(2));
+    assert_eq!(states(&world), [running, running, queued], "at once");
+    // Its runner registers again, with something else of it changed, and the coordinator is another one.
+    let definition = Definition { scale: 1, work_queue: 7, ..Definition::default() };
+    world.must(Command::Define { definition, group: name("default") });
+    world.agent.restart();
+    let fourth = world.manual();
+    world.exit(&runs[0], 0);
+    assert_eq!((world.state(&runs[2]), world.busy()), (running, 2));
+
+    world.must(scaled(1));
+    assert_eq!(world.agent.entity.standing.scale, None, "the definition says so itself");
+    world.exit(&runs[1], 0);
+    assert_eq!((world.state(&fourth), world.busy()), (queued, 1), "what runs goes on, and no more begins");
+
+    world.must(scaled(4));
+    assert_eq!(world.state(&fourth), running);
+    redefine(&mut world, 2);
+    assert_eq!((world.agent.entity.standing.scale, world.agent.entity.scale()), (None, 2));
+    world.must(scaled(3));
+    world.must(Command::SetScale { scale: None });
+    assert_eq!((world.agent.entity.standing.scale, world.agent.entity.scale()), (None, 2));
+}
+
+#[test]
+fn an_operator_lets_an_agent_work_of_which_its_definition_wants_no_run() {
+    let mut world = World::new(0);
+    assert_eq!(world.refused(enqueue(Class::Manual)), Code::Disabled);
+    world.must(scaled(1));
+    let (running, waiting) = (world.manual(), world.manual());
+    assert_eq!((world.state(&running), world.state(&waiting)), (State::Running, State::Queued));
+    world.must(Command::SetScale { scale: None });
+    assert_eq!((world.state(&running), world.state(&waiting)), (State::Running, State::Ended));
+    assert_eq!(world.refused(enqueue(Class::Manual)), Code::Disabled);
+    // What is gone and comes again is another agent.
+    world.must(scaled(5));
+    world.must(Command::Undefine);
+    assert_eq!(world.refused(scaled(2)), Code::NotFound);
+    redefine(&mut world, 0);
+    assert_eq!(world.agent.entity.scale(), 0);
+}
+
+#[test]
+fn what_is_said_of_an_agent_is_read_as_it_was_written_before_there_was_a_scale() {
+    let standing: Standing = serde_json::from_value(json!({ "disabled": true, "swarm_word": 3 })).unwrap();
+    assert_eq!((standing.disabled, standing.scale), (true, None));
+    assert_eq!(
+        serde_json::to_value(Standing::default()).unwrap().get("scale"),
+        None,
+        "older nodes know none"
+    );
 }
 
 #[test]

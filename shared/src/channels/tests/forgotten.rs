@@ -49,6 +49,31 @@ fn messages_that_are_no_longer_kept_are_unread_to_nobody_and_wake_nobody() {
 }
 
 #[test]
+fn of_a_deleted_channel_only_what_is_kept_is_removed() {
+    let mut bench = bench();
+    let purged = |bench: &mut Bench<Channels>, trimmed: u64| {
+        create(bench, "x").unwrap();
+        let id = bench.entity.ids["x"];
+        for _ in 0..1500 {
+            say(bench, Post { channel: Some("x".into()), ..post(A, "m") }).unwrap();
+        }
+        bench.run(Command::Trim { channel: id, through: trimmed }).unwrap();
+        let before = bench.events.len();
+        bench.run(Command::Delete { channel: "x".into() }).unwrap();
+        bench.advance(Duration::ZERO);
+        assert_eq!(bench.restored(), bench.entity);
+        let through = |event: &Event| match event {
+            Event::Purged { channel, through } if *channel == id => Some(*through),
+            _ => None,
+        };
+        bench.events[before..].iter().filter_map(through).collect::<Vec<u64>>()
+    };
+    assert_eq!(purged(&mut bench, 0), [1000, 1500]);
+    assert_eq!(purged(&mut bench, 1400), [1500]);
+    assert!(purged(&mut bench, 1500).is_empty(), "nothing of it was kept");
+}
+
+#[test]
 fn who_has_left_keeps_no_marks() {
     let mut bench = bench();
     for number in 0..=MARKS {

@@ -29,7 +29,7 @@ impl Pool {
         let spec = &create.spec;
         require_shape(spec)?;
         require_epic(spec)?;
-        let delegation = !matches!(create.rules, Rules::Plain);
+        let delegation = matches!(create.rules, Rules::Delegation { .. } | Rules::Inbox { .. });
         if delegation && named(create.target).is_some_and(|agent| create.by == Some(agent)) {
             return Err(Refusal::new(
                 Code::InvalidArgument,
@@ -41,9 +41,10 @@ impl Pool {
             let asked = Some(self.ends.moment(ctx.epoch));
             return Ok(Decision::reply(Reply::NeedFacts { tasks: missing, asked }));
         }
-        let id = spec.id.unwrap_or_else(|| ctx.id());
+        let id = spec.id.unwrap_or_else(|| self.new_id(ctx));
         self.require_new(id, create)?;
         self.require_no_cycle(id, spec)?;
+        self.require_alone(create)?;
 
         let agent = self.routed(create, delegation);
         let sketch = create.by.map(|_| Sketch::of(&spec.task, &spec.context));
@@ -67,6 +68,12 @@ impl Pool {
         let events = std::iter::once(Event::Created(Box::new(created))).chain(started).collect();
         let follow = self.delegated_thread(id, create, agent);
         Ok(Decision::new(Reply::Created { task, warnings }, events).effects(follow.into_iter().collect()))
+    }
+
+    /// An id for a task that is made now. Tasks that are equal else are in the order of their ids, which is that of their
+    /// coming, within a millisecond too.
+    pub(super) fn new_id(&self, ctx: &mut Ctx) -> Uuid {
+        ctx.id_behind(self.tasks.newest_of(ctx.now))
     }
 
     /// The thread of a letter that the lead has made a task of: what comes next in it goes to the worker.
@@ -169,7 +176,7 @@ impl Pool {
                 format!("agent {agent} is not a member of this swarm; see get-swarm for those who are");
             return Err(Refusal::new(Code::NotFound, problem));
         };
-        if matches!(create.rules, Rules::Plain) {
+        if matches!(create.rules, Rules::Plain | Rules::Alone) {
             return Ok(());
         }
         if member.lead {
@@ -198,6 +205,18 @@ impl Pool {
             return Ok(());
         }
         Err(Refusal::new(Code::AlreadyExists, format!("there is a task {id} already; choose another id")))
+    }
+
+    fn require_alone(&self, create: &Create) -> Result<(), Refusal> {
+        let schedule = create.spec.schedule.filter(|_| create.rules == Rules::Alone);
+        let Some(open) = schedule.and_then(|schedule| self.indexes.of_schedule(schedule).next()) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "task {open} of the same schedule has not ended, and the schedule makes none beside it; end or cancel that \
+             one, or run the schedule by hand"
+        );
+        Err(Refusal::new(Code::Duplicate, problem).with(json!({ "task": open })))
     }
 
     /// A chosen id may be one that live tasks already wait for: then the new task must not wait for them. For any other

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::news::news;
 use super::{Answer, not_yours, require_ready, require_reason, work, wrong_state};
 use crate::channels::{self, Channels, Post};
 use crate::code::{Code, Refusal};
@@ -207,7 +206,7 @@ impl Pool {
         spec.parent = Some(id);
         spec.source = Source::System;
         spec.context = about.map(|about| about.context.clone()).unwrap_or_default();
-        Some(news(lead, spec, ctx))
+        Some(self.news(lead, spec, ctx))
     }
 
     /// What the swarm learns from a result: whoever has brought it always, all of it where the task says so.

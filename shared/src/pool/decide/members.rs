@@ -13,7 +13,7 @@ use crate::pool::command::{Join, Profile, Reply, Survey};
 use crate::pool::event::Event;
 use crate::pool::profile;
 use crate::pool::state::{Member, Pool};
-use crate::profiles::{self, Change, Field, Profiles, Source};
+use crate::profiles::{self, Change, Edit, Field, Profiles};
 use crate::wire;
 
 /// Longest name and description, characters.
@@ -24,6 +24,8 @@ const ROLE: usize = 100;
 /// Most capabilities, and the longest of them in characters.
 const CAPABILITIES: usize = 100;
 const CAPABILITY: usize = 100;
+/// Longest reason of a change, characters.
+const REASON: usize = 1000;
 /// Longest profile text, characters.
 const PROFILE_TEXT: usize = 65_536;
 
@@ -98,7 +100,7 @@ impl Pool {
         if profile == Profile::default() {
             return (None, None);
         }
-        let versions = self.versions(join.agent, &profile, before, Source::System);
+        let versions = self.versions(join.agent, &profile, before, Edit::system());
         (Some(Event::Described { agent: join.agent, profile, at: ctx.now }), versions)
     }
 
@@ -135,6 +137,20 @@ impl Pool {
         Ok(Decision::new(Reply::Member(view), vec![event]))
     }
 
+    /// Whoever asks for work is at work again, whatever it has said before.
+    pub(super) fn awake(
+        &self,
+        mut asked: Decision<Self>,
+        agent: Uuid,
+        managed: bool,
+        ctx: &Ctx,
+    ) -> Decision<Self> {
+        if self.members.get(&agent).is_some_and(|member| member.offline) {
+            asked.events.insert(0, Event::CameBack { agent, managed, at: ctx.now });
+        }
+        asked
+    }
+
     pub(super) fn decide_capacity(&self, agent: Uuid, max_tasks: u32, ctx: &Ctx) -> Answer {
         let member = self.joined(agent)?;
         require_max_tasks(max_tasks)?;
@@ -152,9 +168,14 @@ impl Pool {
         agent: Uuid,
         profile: &Profile,
         before: &Profile,
+        edit: Option<&Edit>,
         ctx: &Ctx,
     ) -> Answer {
         let member = self.joined(agent)?;
+        let edit = edit.cloned().unwrap_or_else(|| Edit::own(agent));
+        if let Some(reason) = &edit.reason {
+            wire::length("changeReason", reason, 0, REASON)?;
+        }
         if *profile == Profile::default() {
             return Err(Refusal::new(
                 Code::InvalidArgument,
@@ -178,23 +199,23 @@ impl Pool {
             view.name.clone_from(name);
         }
         let event = Event::Described { agent, profile: profile.clone(), at: ctx.now };
-        let versions = self.versions(agent, profile, before, Source::SelfEdit);
+        let versions = self.versions(agent, profile, before, edit);
         Ok(Decision::new(Reply::Member(view), vec![event]).effects(versions.into_iter().collect()))
     }
 
     /// Has the texts that were given kept beside what they were.
-    fn versions(&self, agent: Uuid, profile: &Profile, before: &Profile, source: Source) -> Option<Effect> {
+    fn versions(&self, agent: Uuid, profile: &Profile, before: &Profile, edit: Edit) -> Option<Effect> {
         let pairs = profile.texts().into_iter().zip(before.texts());
         let texts: BTreeMap<Field, Change> = pairs
             .filter_map(|((field, text), (_, before))| {
                 Some((field, Change { text: text?.clone(), before: before.cloned() }))
             })
             .collect();
-        let by = (source == Source::SelfEdit).then_some(agent);
         if texts.is_empty() {
             return None;
         }
-        let command = profiles::Command::Changed { agent, texts, source, by };
+        let Edit { source, by, reason } = edit;
+        let command = profiles::Command::Changed { agent, texts, source, by, reason };
         Some(Effect::entity::<Profiles>(EntityKey::of(Kind::Profiles, &self.swarm), &command))
     }
 

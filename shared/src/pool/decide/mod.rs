@@ -42,8 +42,8 @@ impl Pool {
             Command::Offline { agent } => self.decide_offline(*agent, ctx),
             Command::Ping { agent, managed } => self.decide_ping(*agent, *managed, ctx),
             Command::SetCapacity { agent, max_tasks } => self.decide_capacity(*agent, *max_tasks, ctx),
-            Command::Describe { agent, profile, before } => {
-                self.decide_describe(*agent, profile, before, ctx)
+            Command::Describe { agent, profile, before, edit } => {
+                self.decide_describe(*agent, profile, before, edit.as_deref(), ctx)
             }
             Command::Create(create) => self.decide_create(create, ctx),
             Command::Steer { task, by, text } => self.decide_steer(*task, *by, text, ctx),
@@ -53,15 +53,18 @@ impl Pool {
             Command::Find { name } => self.decide_find(name),
             Command::Inspect { task } => Ok(Self::unchanged(*task, &self.live(*task)?)),
             Command::Poll { agent, instance, managed, last } => {
-                self.decide_poll(*agent, instance, *managed, *last, ctx)
+                let polled = self.decide_poll(*agent, instance, *managed, *last, ctx)?;
+                Ok(self.awake(polled, *agent, *managed, ctx))
             }
             Command::Peek { agent, instance } => self.decide_peek(*agent, instance),
             Command::Review { agent } => self.decide_review(*agent, ctx),
             Command::Claim { agent, instance, managed, task } => {
-                self.decide_claim(*agent, instance, *managed, *task, ctx)
+                let claimed = self.decide_claim(*agent, instance, *managed, *task, ctx)?;
+                Ok(self.awake(claimed, *agent, *managed, ctx))
             }
             Command::ClaimNext { agent, instance, managed, tags } => {
-                self.decide_claim_next(*agent, instance, *managed, tags, ctx)
+                let claimed = self.decide_claim_next(*agent, instance, *managed, tags, ctx)?;
+                Ok(self.awake(claimed, *agent, *managed, ctx))
             }
             Command::Release { agent, task } => self.decide_release(*agent, *task, ctx),
             Command::Accept { agent, task } => self.decide_accept(*agent, *task, ctx),

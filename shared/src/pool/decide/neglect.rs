@@ -3,7 +3,6 @@
 
 use uuid::Uuid;
 
-use super::news::news;
 use crate::entity::Ctx;
 use crate::limits;
 use crate::pool::creation::TaskSpec;
@@ -64,7 +63,7 @@ impl Pool {
         spec.tags = ["heartbeat", "triage", "auto-generated"].map(str::to_owned).to_vec();
         spec.priority = PRIORITY;
         spec.source = Source::System;
-        Some(news(lead, spec, ctx))
+        Some(self.news(lead, spec, ctx))
     }
 
     /// When the task that would be claimed next ought to have been.

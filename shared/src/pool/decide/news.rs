@@ -10,24 +10,24 @@ use crate::pool::state::{Pool, Status};
 /// So much is passed on at once, for it has to be written at once; the rest when the lead joins again.
 const AT_ONCE: usize = 10_000;
 
-/// A task that tells the lead something.
-pub(super) fn news(lead: Uuid, spec: TaskSpec, ctx: &mut Ctx) -> Event {
-    Event::Created(Box::new(Created {
-        task: ctx.id(),
-        by: None,
-        spec,
-        status: Status::Pending,
-        agent: Some(lead),
-        offered_to: None,
-        dependencies: Vec::new(),
-        until: None,
-        sketch: None,
-        news: true,
-        at: ctx.now,
-    }))
-}
-
 impl Pool {
+    /// A task that tells the lead something.
+    pub(super) fn news(&self, lead: Uuid, spec: TaskSpec, ctx: &mut Ctx) -> Event {
+        Event::Created(Box::new(Created {
+            task: self.new_id(ctx),
+            by: None,
+            spec,
+            status: Status::Pending,
+            agent: Some(lead),
+            offered_to: None,
+            dependencies: Vec::new(),
+            until: None,
+            sketch: None,
+            news: true,
+            at: ctx.now,
+        }))
+    }
+
     /// What a member leaves: news for the lead, which wait for the next one, and what is for everybody.
     pub(super) fn left_by(&self, agent: Uuid) -> (Vec<Uuid>, Vec<Uuid>) {
         let is_news = |id: &Uuid| self.tasks.get(*id).is_some_and(|task| task.news);

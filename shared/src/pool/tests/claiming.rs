@@ -40,6 +40,36 @@ fn the_most_urgent_comes_first_and_of_equals_the_oldest() {
     assert_eq!(order, [urgent, old, young, low]);
 }
 
+/// A batch of them has one time.
+#[test]
+fn of_those_that_came_within_a_millisecond_the_first_comes_first() {
+    let mut swarm = Swarm::new();
+    let mut came: Vec<_> = (0..20).map(|_| swarm.tagged(50, &["a"])).collect();
+    swarm.0.restart();
+    came.extend((0..20).map(|_| swarm.tagged(50, &["a"])));
+    let mut distinct = came.clone();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 40);
+    assert!(came.iter().all(|id| id.get_version_num() == 7));
+    // Who asks for no tag gets them in the same order.
+    let order: Vec<_> = (0..40).filter_map(|turn| swarm.next(ANN, [&["a"][..], &[]][turn % 2])).collect();
+    assert_eq!(order, came);
+}
+
+#[test]
+fn an_id_has_its_place_behind_those_of_its_time() {
+    let mut swarm = Swarm::new();
+    let mut ctx = swarm.0.ctx();
+    let (first, second) = (ctx.id_behind(None), ctx.id_behind(None));
+    assert!(first < second, "{first} {second}");
+    let behind = swarm.0.ctx().id_behind(Some(second));
+    assert!(second < behind && behind.get_timestamp() == first.get_timestamp(), "{second} {behind}");
+    // Where there is no place left they are still ids, each another.
+    let full = Uuid::from_u128(behind.as_u128() | (0xfff << 64));
+    let (one, other) = (swarm.0.ctx().id_behind(Some(full)), swarm.0.ctx().id_behind(Some(full)));
+    assert!(one != other && one.get_version_num() == 7 && one.get_timestamp() == full.get_timestamp());
+}
+
 #[test]
 fn any_of_the_tags_is_enough() {
     let mut swarm = Swarm::new();
@@ -118,7 +148,8 @@ proptest! {
         let mut swarm = Swarm::new();
         let mut open = Vec::new();
         for (age, (priority, tags)) in tasks.into_iter().enumerate() {
-            swarm.0.now = swarm.0.now + std::time::Duration::from_millis(1);
+            // Some of them come within one millisecond.
+            swarm.0.now = swarm.0.now + std::time::Duration::from_millis(age as u64 % 2);
             let named: Vec<&str> = tags.iter().map(|&tag| TAGS[tag]).collect();
             open.push((std::cmp::Reverse(priority), age, swarm.tagged(priority, &named), tags));
         }

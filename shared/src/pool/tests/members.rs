@@ -4,6 +4,7 @@ use super::*;
 use crate::entity::{Changes, DocumentChange, Effect};
 use crate::id::Kind;
 use crate::json::merge;
+use crate::profiles::{Edit, Source};
 
 #[test]
 fn a_member_shows_the_agent_shape() {
@@ -196,6 +197,27 @@ fn going_offline_withdraws_offers_and_a_ping_wakes() {
 }
 
 #[test]
+fn whoever_asks_for_work_is_back_at_it() {
+    let mut swarm = Swarm::new();
+    for _ in 0..2 {
+        swarm.run(poll(ANN, true)).unwrap();
+    }
+    let pooled = swarm.task(Target::Pool);
+    let next = Command::ClaimNext { agent: ANN, instance: instance(ANN), managed: false, tags: Vec::new() };
+    for (asks, status) in [(poll(ANN, false), "idle"), (claim(ANN, pooled), "busy"), (next, "busy")] {
+        swarm.run(Command::Offline { agent: ANN }).unwrap();
+        assert_eq!(swarm.member(ANN)["status"], "offline");
+        swarm.run(asks).unwrap();
+        assert_eq!(swarm.member(ANN)["status"], status);
+    }
+    swarm.finish(pooled, ANN, completed("")).unwrap();
+    swarm.run(Command::Offline { agent: ANN }).unwrap();
+    let reply = swarm.run(poll(ANN, true)).unwrap();
+    assert!(matches!(reply, Reply::Polled { empty_polls: 1, .. }), "it counts anew: {reply:?}");
+    assert_eq!(swarm.member(ANN)["emptyPollCount"], 1);
+}
+
+#[test]
 fn a_lowered_capacity_spares_what_runs() {
     let mut swarm = Swarm::new();
     swarm.run(Command::SetCapacity { agent: ANN, max_tasks: 2 }).unwrap();
@@ -239,7 +261,7 @@ fn what_members_say_of_themselves_is_bounded() {
 }
 
 fn describe(profile: Profile) -> Command {
-    Command::Describe { agent: ANN, profile, before: Box::default() }
+    Command::Describe { agent: ANN, profile, before: Box::default(), edit: None }
 }
 
 #[test]
@@ -250,7 +272,8 @@ fn new_texts_of_a_profile_are_kept_as_versions() {
     assert!(swarm.0.effects.is_empty(), "a name has no versions");
     let texts = |text: &str| Profile { soul_md: Some(text.to_owned()), ..Profile::default() };
     let before = Box::new(Profile { claude_md: Some("other".to_owned()), ..texts("calm") });
-    swarm.run(Command::Describe { agent: ANN, profile: texts("brave"), before }).unwrap();
+    let profile = texts("brave");
+    swarm.run(Command::Describe { agent: ANN, profile, before: before.clone(), edit: None }).unwrap();
     let [Effect::Entity { key, command }] = swarm.0.effects.as_slice() else {
         panic!("{:?}", swarm.0.effects)
     };
@@ -258,6 +281,21 @@ fn new_texts_of_a_profile_are_kept_as_versions() {
     let changed = &command.value()["changed"];
     assert_eq!(changed["texts"], json!({"soulMd": {"text": "brave", "before": "calm"}}));
     assert_eq!((&changed["agent"], &changed["by"]), (&json!(ANN), &json!(ANN)));
+
+    // Who else changes them, and why, goes along.
+    let coached = |reason: &str| {
+        let edit = Edit { source: Source::LeadCoaching, by: Some(BOB), reason: Some(reason.to_owned()) };
+        let (profile, edit) = (texts("bold"), Some(Box::new(edit)));
+        Command::Describe { agent: ANN, profile, before: before.clone(), edit }
+    };
+    assert_eq!(swarm.refused(coached(&"x".repeat(1001))), Code::TooLarge);
+    swarm.run(coached("it hid")).unwrap();
+    let [_, Effect::Entity { command, .. }] = swarm.0.effects.as_slice() else {
+        panic!("{:?}", swarm.0.effects)
+    };
+    let changed = &command.value()["changed"];
+    let told = [&changed["source"], &changed["by"], &changed["reason"]];
+    assert_eq!(told, [&json!("lead_coaching"), &json!(BOB), &json!("it hid")]);
 }
 
 #[test]

@@ -197,3 +197,26 @@ fn limits_are_kept() {
         assert_eq!(swarm.refused(command(&create)), Code::InvalidArgument);
     }
 }
+
+#[test]
+fn a_task_that_is_to_be_alone_is_refused_while_another_of_its_schedule_has_not_ended() {
+    let mut swarm = Swarm::new();
+    let [daily, hourly] = [1, 2].map(Uuid::from_u128);
+    let fire = |schedule: Uuid, target: Target| {
+        let spec = TaskSpec { schedule: Some(schedule), ..TaskSpec::new("sweep") };
+        Command::Create(Box::new(Create { by: None, spec, target, rules: Rules::Alone, facts: Vec::new() }))
+    };
+    let (anybody, ann) = (Target::Pool, Target::Assign { agent: Some(ANN) });
+    let first = created(swarm.run(fire(daily, anybody)));
+    // Schedules do not go by capacity.
+    created(swarm.run(fire(hourly, ann)));
+    for _ in 0..2 {
+        assert_eq!(swarm.refused(fire(daily, ann)), Code::Duplicate);
+        assert_eq!(swarm.refused(fire(daily, anybody)), Code::Duplicate);
+        swarm.0.restart();
+    }
+    swarm.run(claim(ANN, first)).unwrap();
+    assert_eq!(swarm.refused(fire(daily, anybody)), Code::Duplicate);
+    swarm.finish(first, ANN, completed("swept")).unwrap();
+    created(swarm.run(fire(daily, anybody)));
+}

@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use super::done;
 use crate::auth::Right;
-use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
+use crate::mcp::catalogue::{Call, Effect, Outcome, Tool, Toolset};
+use crate::mcp::names;
 use crate::mcp::result::counted;
 use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::settings::{Look, Shown, Wish};
@@ -115,7 +116,7 @@ async fn set(call: Call, args: SetArgs) -> Outcome {
             "envPath: coordinators write no files; leave it out, and let those who need the value ask get-config",
         ));
     }
-    let of = scope_id(&call, Some(&args.scope), args.scope_id).await?;
+    let of = scope_id(&call, Effect::Write, Some(&args.scope), args.scope_id).await?;
     let scope = scope(&args.scope, of)?;
     let wish = Wish {
         place: Place { key: args.key, scope },
@@ -130,11 +131,16 @@ async fn set(call: Call, args: SetArgs) -> Outcome {
 }
 
 /// The id of what a scope is of. An agent has a name as well, a repository only an id.
-async fn scope_id(call: &Call, scope: Option<&str>, of: Option<String>) -> Result<Option<Uuid>, Refusal> {
+async fn scope_id(
+    call: &Call,
+    effect: Effect,
+    scope: Option<&str>,
+    of: Option<String>,
+) -> Result<Option<Uuid>, Refusal> {
     let Some(of) = of else { return Ok(None) };
     let may_be_name = scope.is_none_or(|scope| scope == "agent");
     if may_be_name && Uuid::try_parse(&of).is_err() {
-        return call.service.agent_named(&call.who, &of).await.map(Some);
+        return names::named(call, effect, &of).await.map(Some);
     }
     parse_uuid("scopeId", &of).map(Some)
 }
@@ -185,7 +191,7 @@ struct ListArgs {
 }
 
 async fn list_all(call: Call, args: ListArgs) -> Outcome {
-    let of = scope_id(&call, args.scope.as_deref(), args.scope_id).await?;
+    let of = scope_id(&call, Effect::Read, args.scope.as_deref(), args.scope_id).await?;
     let look = Look::Raw(Wanted { scope: args.scope, of, key: args.key });
     Ok(shown(call.service.settings(&call.who, look, args.include_secrets).await?))
 }

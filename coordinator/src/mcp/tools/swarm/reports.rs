@@ -8,7 +8,7 @@ use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::tasks::MODELS;
-use super::{done, short};
+use super::{done, refused, short};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
@@ -17,8 +17,6 @@ use crate::service::tasks::{Action, OFFERS, Polled, Wanted};
 
 const SWARM: Toolset = Toolset::Swarm;
 const ACTIONS: [&str; 7] = ["create", "claim", "release", "accept", "reject", "to_backlog", "from_backlog"];
-/// How many polls without work mean that a worker may go.
-const EMPTY_POLLS: u32 = 2;
 
 pub(super) fn tools() -> Vec<Tool> {
     let task_result = || json!({ "success": flag(), "message": any_text(4000), "task": object() });
@@ -103,8 +101,19 @@ struct Nothing {}
 async fn poll(call: Call, _: Nothing) -> Outcome {
     call.progress.say("waiting for a task");
     let patience = call.progress.patience(limits::POLL);
-    let polled = call.service.poll_task(&call.who, call.request, patience).await?;
-    Ok(polled_answer(polled))
+    match call.service.poll_task(&call.who, call.request, patience).await {
+        Ok(polled) => Ok(polled_answer(polled)),
+        Err(refusal) if refusal.code == Code::NotJoined => Ok(refused(refusal.with(nothing_for_strangers()))),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// What there is for an agent that the swarm does not know: it reads the same fields as a member (spec: Agent Swarm
+/// 2.2, `poll-task`, step 1).
+fn nothing_for_strangers() -> Value {
+    json!({
+        "offeredTasks": [], "offeredCount": 0, "availableCount": 0, "emptyPollCount": 0, "waitedForSeconds": 0,
+    })
 }
 
 fn polled_answer(polled: Polled) -> Answer {
@@ -130,7 +139,7 @@ fn polled_answer(polled: Polled) -> Answer {
         let offered = counted(offered, "task is", "tasks are");
         return done(format!("{offered} offered to you{part}; accept or reject with task-action."), facts);
     }
-    let should_exit = empty_polls >= EMPTY_POLLS;
+    let should_exit = empty_polls >= limits::EMPTY_POLLS;
     let message = match (full, should_exit) {
         (true, _) => "You have as many tasks as you may have; end one with store-progress first.".to_owned(),
         (false, true) => "There was no task for you again; you may stop now.".to_owned(),

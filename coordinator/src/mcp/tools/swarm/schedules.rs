@@ -21,7 +21,7 @@ use crate::service::schedules::{Made, Wanted, next};
 
 const SWARM: Toolset = Toolset::Swarm;
 const TYPES: [&str; 2] = ["recurring", "one_time"];
-const SCHEDULE: [&str; 22] = [
+const SCHEDULE: [&str; 24] = [
     "id",
     "name",
     "description",
@@ -44,6 +44,8 @@ const SCHEDULE: [&str; 22] = [
     "scheduleType",
     "createdAt",
     "lastUpdatedAt",
+    "skipIfActive",
+    "lastSkippedAt",
 ];
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -132,6 +134,7 @@ fn timing(args: Args) -> Args {
         .take("tags", list(text(limits::TAG), limits::TAGS), "Tags of the tasks")
         .take("priority", integer(0, 100), "Priority of the tasks (50)")
         .take("enabled", flag(), "Whether it runs (true)")
+        .take("skipIfActive", flag(), "recurring: no task while an earlier one has not ended (false)")
 }
 
 #[derive(Deserialize)]
@@ -152,6 +155,8 @@ struct CreateArgs {
     target_agent_id: Option<Uuid>,
     timezone: Option<String>,
     enabled: Option<bool>,
+    #[serde(default)]
+    skip_if_active: bool,
     model: Option<String>,
 }
 
@@ -170,6 +175,7 @@ async fn create(call: Call, args: CreateArgs) -> Outcome {
         target: args.target_agent_id,
         zone: args.timezone.unwrap_or_else(|| usual.zone.clone()),
         enabled: args.enabled.unwrap_or(true),
+        skip_if_active: args.skip_if_active,
         model: args.model,
         ..usual
     };
@@ -249,6 +255,7 @@ struct UpdateArgs {
     target_agent_id: Option<Option<Uuid>>,
     timezone: Option<String>,
     enabled: Option<bool>,
+    skip_if_active: Option<bool>,
     #[serde(default, deserialize_with = "wire::cleared")]
     model: Option<Option<String>>,
 }
@@ -268,6 +275,7 @@ async fn update(call: Call, args: UpdateArgs) -> Outcome {
         model: args.model,
         zone: args.timezone,
         enabled: args.enabled,
+        skip_if_active: args.skip_if_active,
         ..Update::new(which, Caller::agent(call.who.agent))
     };
     let schedule = call.service.update_schedule(&call.who, call.request, update).await?;

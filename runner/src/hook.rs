@@ -25,7 +25,7 @@ impl Hook {
     /// Takes note of an event, the JSON that Claude Code gives. None for one that nothing is to be said to. In the
     /// folder a file for each session is kept; `now` is in milliseconds since 1970.
     pub fn begin(event: &str, folder: &Path, now: u64) -> Option<Self> {
-        decisions::Hook::begin(event, folder, now).map(Self)
+        decisions::Hook::begin(event, folder, now, true).map(Self)
     }
 
     /// The JSON that the coordinators' route `/hook` is to be asked with, if they are to be asked.

@@ -104,7 +104,9 @@ fn the_charts_values_follow_its_schema_and_mistakes_are_refused() {
     let schema: Value = serde_json::from_str(&text(&format!("{CHART}/values.schema.json"))).unwrap();
     jsonschema::meta::validate(&schema).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
-    for good in [json!({}), json!({"secrets": ["s".repeat(56)]}), yaml(EVERY_VALUE)] {
+    // It is compared without the space.
+    let spaced = source(json!({"name": "mail", "provider": "agentmail", "inboxDomains": [" example.org"]}));
+    for good in [json!({}), json!({"secrets": ["s".repeat(56)]}), spaced, yaml(EVERY_VALUE)] {
         let problems: Vec<String> =
             schema.iter_errors(&values(&good)).map(|e| format!("{}: {e}", e.instance_path())).collect();
         assert!(problems.is_empty(), "{}", problems.join("\n"));

@@ -94,6 +94,8 @@ async fn python_with_the_key_of_agent_swarm() -> Result<()> {
     let task: Value =
         ask(KEY, &format!("/api/tasks/{}", seen["task"].as_str().unwrap_or_default())).await?.json().await?;
     ensure!(task["status"] == "completed" && task["output"] == "hello", "{task}");
+    let health: Value = ask("another", "/health").await?.json().await?;
+    ensure!(health["status"] == "ok" && health["version"].is_string(), "{health}");
     for path in ["/api/agents", "/mcp"] {
         let status = ask("another", path).await?.status();
         ensure!(status == reqwest::StatusCode::UNAUTHORIZED, "{path}: {status}");

@@ -83,8 +83,8 @@ impl Asked {
         Ok(self.query(name).map(parse).transpose()?)
     }
 
-    /// The fields of the body that say something: to many programs null is as good as nothing, and to tools it is a value
-    /// of a wrong kind. Those `cleared` are cleared by it.
+    /// The fields of the body that say something: to many programs null is as good as nothing, and to tools it is a
+    /// value of a wrong kind. Those `cleared` are cleared by it.
     pub(super) fn given(&self, cleared: &[&str]) -> Map<String, Value> {
         let mut given = self.fields.clone();
         given.retain(|name, value| !value.is_null() || cleared.contains(&name.as_str()));

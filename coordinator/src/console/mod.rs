@@ -3,8 +3,8 @@
 //! `door` is the login and its session, and keeps other sites' forms out; `routes` takes requests in; `sections`
 //! gathers what each page shows, from the services alone; `page` puts it into the templates, `words` says times and
 //! statuses as people do; `live` sends a page's changing part anew when the swarm has changed, and `seats` says to how
-//! many; `pace` says how many pages an agent may ask for; `actions` are the operators' actions; `graph`, `chart` and `tree` lay pictures out; `trends` remembers how the
-//! node fared.
+//! many; `pace` says how many pages an agent may ask for; `actions` are the operators' actions; `graph`, `chart` and
+//! `tree` lay pictures out; `trends` remembers how the node fared.
 
 mod actions;
 mod chart;

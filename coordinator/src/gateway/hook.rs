@@ -97,12 +97,14 @@ async fn poll(service: &Service, who: &Principal) -> Result<Said, Refusal> {
 }
 
 /// Whether the task that a worker was at was cancelled in this time. One that has another in its hands goes on with
-/// that: nobody can tell which of them a step is for.
+/// that: nobody can tell which of them a step is for. So does one that has made the task itself: it may have cancelled
+/// it too, which its events do not say, and knows of it then.
 async fn stop(service: &Service, who: &Principal, within: Duration) -> Result<Said, Refusal> {
     if who.role == Role::Lead || within.is_zero() {
         return Ok(Said::Nothing);
     }
-    for task in service.cancelled_of(who, within, SHOWN).await? {
+    let cancelled = service.cancelled_of(who, within, SHOWN).await?;
+    for task in cancelled.into_iter().filter(|task| task["creatorAgentId"] != json!(who.agent)) {
         if was_begun(service, who, &task).await? {
             let is_busy = !in_progress(service, who, true).await?.is_empty();
             return Ok(if is_busy { Said::Nothing } else { Said::Block(words::cancelled(&task)) });

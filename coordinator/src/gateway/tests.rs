@@ -54,7 +54,7 @@ impl Bed {
         let service = Service::new(node.entities.clone());
         let clock = service.clock().clone();
         let access = Access::new(keys.clone(), node.entities.clone()).trusting(issuers);
-        let router = router(service, access, Arc::new(catalogue().unwrap()), gate);
+        let router = router(service, access, Arc::new(catalogue().unwrap()), gate).merge(health());
         Self { router, keys, clock, node }
     }
 

@@ -79,9 +79,5 @@ fn agents_faces(parts: Parts<'_>, catalogue: mcp::Catalogue, stop: &Cancellation
         Some(shared) => compat::let_in(mcp, shared),
         None => mcp,
     };
-    let faces = mcp.merge(gateway).merge(oauth);
-    match compat {
-        Some(compat) => faces.merge(compat),
-        None => faces,
-    }
+    mcp.merge(gateway).merge(oauth).merge(compat.unwrap_or_else(gateway::health))
 }

@@ -182,7 +182,11 @@ impl Embedder {
                 embeddings.extend(self.embed(asked).await?);
             }
             match self.keep(memory, embeddings).await {
-                Ok(()) => round.more = true,
+                Ok(()) => {
+                    round.more = true;
+                    // Whatever ends this round, it has come to something.
+                    self.failures = self.failures.min(1);
+                }
                 Err(refusal) => round.trouble = Some(refusal.into()),
             }
         }
@@ -298,24 +302,29 @@ fn unreadable(memory: Uuid) -> Embedding {
 mod tests {
     use axum::routing::post;
     use axum::{Json, Router};
+    use http::StatusCode;
     use serde_json::json;
     use skein_shared::id::Name;
     use skein_shared::memory::Remember;
     use tokio::net::TcpListener;
+    use tokio::sync::{Semaphore, SemaphorePermit};
 
     use super::*;
     use crate::config;
     use crate::entity::tests::{Node, node, poison};
 
-    async fn embed(Json(asked): Json<Value>) -> Json<Value> {
-        let texts = asked["input"].as_array().unwrap().len();
-        Json(json!({ "data": vec![json!({ "embedding": [1.0, 0.5] }); texts] }))
-    }
-
-    /// An endpoint that has a vector for every text.
-    async fn endpoint() -> Endpoint {
+    /// An endpoint that has a vector for every text, and answers so many requests before it is too busy.
+    async fn endpoint(answers: usize) -> Endpoint {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let left = Arc::new(Semaphore::new(answers));
+        let embed = move |Json(asked): Json<Value>| {
+            let is_busy = left.try_acquire().map(SemaphorePermit::forget).is_err();
+            let texts = asked["input"].as_array().unwrap().len();
+            let vectors = json!({ "data": vec![json!({ "embedding": [1.0, 0.5] }); texts] });
+            let answer = if is_busy { Err(StatusCode::TOO_MANY_REQUESTS) } else { Ok(Json(vectors)) };
+            async move { answer }
+        };
         let router = Router::new().route("/embeddings", post(embed));
         tokio::spawn(async move { axum::serve(listener, router).await });
         let model = "m".to_owned();
@@ -347,6 +356,24 @@ mod tests {
         key
     }
 
+    async fn embedder(node: &Node, answers: usize, failures: u32) -> Embedder {
+        let (entities, endpoint) = (node.entities.clone(), Arc::new(endpoint(answers).await));
+        Embedder { entities, endpoint, tries: HashMap::new(), failures }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_is_busy_again_after_an_answer_is_not_left_alone_for_longer_each_time() {
+        let node = node();
+        let memories = [taught(&node, "one", 1).await, taught(&node, "two", 1).await];
+        let mut embedder = embedder(&node, 1, 9).await;
+        assert!(embedder.work(&memories).await.is_err(), "the second request was answered");
+        assert_eq!(embedder.failures, 1, "the alarm stands, and the pause begins anew");
+        assert!(embedder.work(&memories).await.is_err());
+        assert_eq!(embedder.failures, 1);
+        embedder.pause(&Trouble { problem: "it is busy".to_owned(), pause: None });
+        assert_eq!(embedder.failures, 2);
+    }
+
     #[tokio::test]
     async fn no_memory_waits_for_another_for_its_vectors() {
         let node = node();
@@ -354,8 +381,7 @@ mod tests {
         poison(&node, broken.clone()).await;
         let large = taught(&node, "large", TOGETHER + 1).await;
         let small = taught(&node, "small", 1).await;
-        let (entities, endpoint) = (node.entities.clone(), Arc::new(endpoint().await));
-        let mut embedder = Embedder { entities, endpoint, tries: HashMap::new(), failures: 0 };
+        let mut embedder = embedder(&node, 10, 0).await;
         let round = embedder.work(&[broken, large.clone(), small.clone()]).await;
         let Ok(Round { more: true, trouble: Some(_) }) = round else { panic!("nothing was done") };
         for (memory, left) in [(&large, 1), (&small, 0)] {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::lists::List;
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, Role, policy};
+use crate::auth::{Principal, Right, policy};
 pub use crate::projection::Hit;
 use crate::projection::{Seen, Sought};
 
@@ -115,7 +115,7 @@ impl Service {
         request: Uuid,
         memory: Uuid,
     ) -> Result<Value, Refusal> {
-        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        policy::require_arranging(who)?;
         let leads = self.caller(who).await?.lead;
         let name = match self.visible_memory(who, memory, leads).await {
             Ok(body) if !leads && body["agentId"] != json!(who.agent) => {
@@ -218,6 +218,7 @@ mod tests {
     use skein_shared::pool::{self, Pool};
 
     use super::*;
+    use crate::auth::Role;
     use crate::entity::tests::node;
     use crate::service::swarm::Introduction;
     use crate::store::memory::Fault;

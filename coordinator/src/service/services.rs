@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::read::id_of;
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, Role, policy};
+use crate::auth::{Principal, Right, policy};
 
 impl Service {
     /// Where others reach the service of an agent that does not say it.
@@ -48,7 +48,7 @@ impl Service {
         request: Uuid,
         which: Which,
     ) -> Result<Value, Refusal> {
-        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        policy::require_arranging(who)?;
         let lead = self.caller(who).await?.lead;
         self.on_service(who, request, Command::Unregister { by: who.agent, which, lead }).await
     }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::read::id_of;
 use super::unread::{Carries, Delivery, Lost, Unread};
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, Role, policy};
+use crate::auth::{Principal, policy};
 use crate::entity::hub::Bell;
 
 /// Callers that are remembered. When there are more, all are forgotten, and each costs one more question.
@@ -62,9 +62,8 @@ impl Service {
         task: Uuid,
         text: String,
     ) -> Result<(Uuid, Value), Refusal> {
-        let administers = who.role == Role::Operator;
-        policy::require(who, if administers { Right::Lead } else { Right::Work })?;
-        let by = (!administers).then_some(who.agent);
+        policy::require_arranging(who)?;
+        let by = who.as_agent();
         let command = Command::Steer { task, by, text };
         match self.change_shown::<Pool>(&who.entity(Kind::Pool), request, command).await? {
             (Reply::Steered { message, task }, body) => {

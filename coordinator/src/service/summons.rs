@@ -44,7 +44,7 @@ impl Service {
     /// `not_joined`.
     pub async fn next_summons(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         policy::require(who, Right::Work)?;
-        let member = self.own_member(who).await?;
+        let member = self.awake(who, request).await?;
         if let Some(found) = self.own_work(who, request).await? {
             return Ok(Some(found));
         }

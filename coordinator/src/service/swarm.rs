@@ -171,6 +171,16 @@ impl Service {
         self.note_presence(who, request, Command::Ping { agent: who.agent, managed: who.managed }).await
     }
 
+    /// The caller as it was: whoever asks for work is at work again. That is noted once for a question, and under an id
+    /// of its own: there is no answer to the question yet, and who stops while it stands open has stopped.
+    pub(super) async fn awake(&self, who: &Principal, request: Uuid) -> Result<Value, Refusal> {
+        let member = self.own_member(who).await?;
+        if member["status"] == "offline" {
+            self.come_back(who, derived(request, "awake")).await?;
+        }
+        Ok(member)
+    }
+
     /// The caller stops working. It stays a member, and what was offered to it goes to others.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use super::read::task_shape;
 use super::standing::Standing;
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, Role, policy};
+use crate::auth::{Principal, Right, policy};
 
 /// Most offers that a poll shows: each may be as long as a task is. The next ones come when these are decided.
 pub const OFFERS: usize = 20;
@@ -146,10 +147,14 @@ impl Service {
         };
         let topics = BTreeSet::from([who.agent.to_string()]);
         let standing = Standing::new(&self.entities, who, request);
+        let waits = AtomicBool::new(false);
         let look = || async {
             let (reply, body) = self.change_shown::<Pool>(&key, request, poll(false)).await?;
             Ok(match &reply {
                 Reply::Polled { task: None, offers, .. } if offers.is_empty() => {
+                    if !waits.swap(true, Ordering::Relaxed) {
+                        self.awake(who, request).await?;
+                    }
                     standing.stands();
                     None
                 }
@@ -194,11 +199,15 @@ impl Service {
             true => BTreeSet::from([claimable(&who.swarm, None)]),
             false => tags.iter().map(|tag| claimable(&who.swarm, Some(tag))).collect(),
         };
+        let waits = AtomicBool::new(false);
         let claim = || async {
             let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
             let command = Command::ClaimNext { agent, instance, managed, tags: tags.clone() };
             match self.change_shown::<Pool>(&key, request, command).await? {
                 (Reply::Claimed { task, redelivered }, body) => {
+                    if task.is_none() && !waits.swap(true, Ordering::Relaxed) {
+                        self.awake(who, request).await?;
+                    }
                     Ok(task.map(|task| (task, redelivered, body)))
                 }
                 _ => Err(unexpected("the pool")),
@@ -255,9 +264,8 @@ impl Service {
         task: Uuid,
         action: Action,
     ) -> Result<Changed, Refusal> {
-        let administers = who.role == Role::Operator;
-        policy::require(who, if administers { Right::Lead } else { Right::Work })?;
-        let by = (!administers).then_some(who.agent);
+        policy::require_arranging(who)?;
+        let by = who.as_agent();
         let agent = who.agent;
         let attempted = match &action {
             Action::Claim => Attempted::Other("claimed"),
@@ -298,9 +306,8 @@ impl Service {
         task: Uuid,
         session: String,
     ) -> Result<Changed, Refusal> {
-        let administers = who.role == Role::Operator;
-        policy::require(who, if administers { Right::Lead } else { Right::Work })?;
-        let by = (!administers).then_some(who.agent);
+        policy::require_arranging(who)?;
+        let by = who.as_agent();
         let command = Command::NoteSession { task, by, session };
         self.on_task(who, request, task, command, Attempted::Other("given a session")).await
     }
@@ -326,7 +333,7 @@ impl Service {
         epic: Option<Uuid>,
     ) -> Result<Changed, Refusal> {
         policy::require(who, Right::Lead)?;
-        let by = (who.role != Role::Operator).then_some(who.agent);
+        let by = who.as_agent();
         let command = match epic {
             Some(epic) => Command::AssignEpic { task, epic, by },
             None => Command::UnassignEpic { task, by },

@@ -234,12 +234,17 @@ mod tests {
         let asked = serving.join().unwrap().remove(0);
         assert!(asked.starts_with("POST /hook HTTP/1.0") && !asked.contains(&session), "{asked}");
 
-        // Somebody who takes requests and never answers.
+        // Somebody who takes requests and never answers, asked at once in another session.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let gateway = Gateway { address: silent.local_addr().unwrap(), token: "secret".to_owned() };
-        assert_eq!(crate::answer(&event, Some(&gateway)), "");
+        let other = format!("{session}-other");
+        assert_eq!(crate::answer(&event.replace(&session, &other), Some(&gateway)), "");
+        silent.set_nonblocking(true).unwrap();
+        assert!(silent.accept().is_ok(), "it was not asked");
         assert_eq!(crate::answer(&event, None), "");
-        std::fs::remove_file(crate::hook::state::file(&std::env::temp_dir(), &session)).unwrap();
+        for session in [session, other] {
+            std::fs::remove_file(crate::hook::state::file(&std::env::temp_dir(), &session, "")).unwrap();
+        }
     }
 
     #[test]

@@ -87,7 +87,8 @@ fn run(command: Command) -> Result<(String, u8), Failure> {
 fn answer(event: &str, gateway: Option<&Gateway>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or_default();
-    let Some(hook) = Hook::begin(event, &std::env::temp_dir(), now) else { return String::new() };
+    // Its prompts are the runner's.
+    let Some(hook) = Hook::begin(event, &std::env::temp_dir(), now, false) else { return String::new() };
     let question = hook.question().map(Request::hook);
     let told = gateway.zip(question).and_then(|(gateway, question)| gateway.ask_within(&question, HOOK).ok());
     hook.answer(told.as_deref()).unwrap_or_default()

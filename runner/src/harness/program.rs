@@ -153,7 +153,8 @@ impl Program {
         };
         let (url, tool_timeout) = (place.url, self.tool_timeout);
         // By its place: the agent may have a `PATH` of its own.
-        let hook = place.commands.filter(|_| self.swarm_hooks).map(|folder| folder.join(hook::PROGRAM));
+        let commands = place.commands.filter(|_| self.swarm_hooks && !self.has_settings());
+        let hook = commands.map(|folder| folder.join(hook::PROGRAM));
         let hook = hook.map(|program| hook::line([&*program.to_string_lossy()]));
         let model = self.model.as_deref();
         let start = client.start(&Run { url, model, tool_timeout, session, hook: hook.as_deref() });
@@ -173,6 +174,13 @@ impl Program {
         let (these, end) = start.arguments.split_at(start.arguments.len() - last);
         command.extend(these.iter().chain(&self.args).chain(end).cloned());
         Launch { command, env }
+    }
+
+    /// Whether the definition gives the client settings. It takes one file of them, and which one depends on its
+    /// version: the hooks, which are settings too, must not make it forget the agent's own.
+    fn has_settings(&self) -> bool {
+        let mut given = self.command.iter().chain(&self.args);
+        given.any(|argument| argument == "--settings" || argument.starts_with("--settings="))
     }
 }
 

@@ -86,6 +86,14 @@ fn claude_code_asks_at_its_hooks_unless_they_are_off() {
         let hook = &settings["hooks"][event][0]["hooks"][0];
         assert_eq!(hook["command"], r"'/it'\''s/bin/skein-hook'", "{event}");
     }
+    // Of two files of settings the client takes one.
+    for own in [&["--settings", "mine.json"][..], &["--settings=mine.json"]] {
+        let own: Vec<String> = own.iter().map(|&word| word.to_owned()).collect();
+        let command = started(Choice { args: own.clone(), ..choice() }, &place);
+        assert!(command.ends_with(&own), "{command:?}");
+        let given = command.iter().filter(|argument| argument.starts_with("--settings")).count();
+        assert_eq!(given, 1, "{command:?}");
+    }
     let off = Choice { swarm_hooks: Some(false), ..choice() };
     for (choice, place) in [(off, &place), (choice(), &PLACE)] {
         assert!(!started(choice, place).contains(&"--settings".to_owned()));

@@ -8,10 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, DirEntry, Metadata, Permissions};
+use std::fs::{self, DirEntry, File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown, symlink};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 
 use super::Shared;
 use super::ledger::Row;
@@ -64,7 +67,7 @@ fn put_together(definition: &Path, shared: &Path, folder: PathBuf) -> io::Result
             make(&place)?;
             mounts.insert(entry.file_name().into_string().map_err(unnamed)?, path);
         } else if about.is_file() {
-            copy(&path, &place, &about)?;
+            copy(&path, &place)?;
         }
     }
     make(&folder.join(SHARED))?;
@@ -80,17 +83,25 @@ fn look(entry: &DirEntry) -> io::Result<Option<Metadata>> {
     }
 }
 
-/// Whoever may read the one may read the other.
-fn copy(from: &Path, to: &Path, about: &Metadata) -> io::Result<()> {
-    match fs::copy(from, to) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        copied => copied?,
+/// Whoever may read the one may read the other. What was a file when it was looked at may be a link by now, which would
+/// lead to any file of this machine, or a pipe, which would be waited for: those are left out.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = match open(from, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
+        opened => File::from(opened?),
     };
-    let made = fs::metadata(to)?;
-    if (made.uid(), made.gid()) != (about.uid(), about.gid()) && rustix::process::geteuid().is_root() {
-        chown(to, Some(about.uid()), Some(about.gid()))?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Ok(());
     }
-    Ok(())
+    let mut copied = File::create_new(to)?;
+    io::copy(&mut file, &mut copied)?;
+    let made = copied.metadata()?;
+    if (made.uid(), made.gid()) != (about.uid(), about.gid()) && rustix::process::geteuid().is_root() {
+        fchown(&copied, Some(about.uid()), Some(about.gid()))?;
+    }
+    copied.set_permissions(Permissions::from_mode(about.mode() & 0o777))
 }
 
 /// The container's user, who is none of this machine, has to get into it.
@@ -106,6 +117,8 @@ fn unnamed(name: OsString) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, mknodat};
+
     use super::*;
 
     #[test]
@@ -140,5 +153,20 @@ mod tests {
         found.sort();
         assert_eq!(found, ["SKILL.md", "broken", "etc", "lib", "secret", "shared", "tool.sh"]);
         assert_eq!(fs::read_dir(folder.join("lib")).unwrap().count(), 0, "it is mounted, not copied");
+    }
+
+    /// As when somebody puts it in the place of a file that was just looked at.
+    #[test]
+    fn what_is_no_file_any_more_is_not_copied() {
+        let root = tempfile::tempdir().unwrap();
+        let (secret, link, pipe) = (root.path().join("secret"), root.path().join("a"), root.path().join("b"));
+        fs::write(&secret, "no agent's").unwrap();
+        symlink(&secret, &link).unwrap();
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for from in [&link, &pipe, &root.path().join("gone")] {
+            let to = root.path().join("copied");
+            copy(from, &to).unwrap();
+            assert!(!to.exists(), "{from:?} was copied");
+        }
     }
 }

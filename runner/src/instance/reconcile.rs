@@ -336,14 +336,18 @@ async fn live_on(shared: Arc<Shared>, fate: Fate, mailbox: Mailbox) -> Option<Ro
 }
 
 /// One whose processes were ended, or were to be, for the rest of a long wait. What a start that was cut short has left
-/// of it is ended too: if its program had not begun, it is started again once a coordinator has spoken.
+/// of it is ended too: if its program had not begun, it is started again once a coordinator has spoken. One of which
+/// nothing was started since waits for no engine, of which another may not answer.
 async fn sleep_on(shared: Arc<Shared>, mut row: Row, mailbox: Mailbox) -> Option<Row> {
+    let may_have_left = row.handle.is_some() || !row.input.is_empty();
     if let Some(handle) = row.handle.take() {
         shared.kill(&handle).await.ok()?;
         shared.take_back(&row.instance).await;
         shared.save_asleep(&row).await;
     }
-    shared.sweep(&row.instance).await.ok()?;
+    if may_have_left {
+        shared.sweep(&row.instance).await.ok()?;
+    }
     if !row.input.is_empty() && !shared.folders.unbegun(&row.instance).exists() {
         let row = ended_alone(&shared, row, "the runner ended while it started this instance again").await;
         shared.clear(&row.instance).await;

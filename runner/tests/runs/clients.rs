@@ -25,7 +25,7 @@ async fn a_client_that_is_started_again_goes_on_in_its_conversation_and_says_wha
     let prompt = bed.written("prompt-1").await;
     let config = "<agent-config>\n{\"pond\":\"north\"}\n</agent-config>\n\n# Where you run";
     assert!(prompt.starts_with(&format!("Count the geese.\n\n{config}")), "{prompt:?}");
-    assert!(prompt.ends_with("hello\n\n"), "{prompt:?}");
+    assert!(prompt.ends_with("<user-prompt>\nhello\n</user-prompt>\n\n"), "{prompt:?}");
 
     coordinator.say(start(id(1), 3)).await;
     let ended = |what: &What| matches!(what, What::Exited(exited) if exited.code == Some(0));

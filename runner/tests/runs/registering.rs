@@ -369,8 +369,12 @@ async fn a_runner_that_is_about_to_end_offers_no_slot_when_it_registers_anew() {
 async fn a_coordinator_that_has_another_address_since_is_followed_there() {
     let (first, second, mut bed) = joined("sleep 1000").await;
     let moved = Coordinator::named("b", MCP, LEASE).await;
-    first.say(Message::Coordinators(list(&first, &moved))).await;
-    second.say(Message::Coordinators(list(&first, &moved))).await;
+    for coordinator in [&first, &second] {
+        let all = list(&first, &moved);
+        // Whoever registers anew is told it too.
+        coordinator.behave(|behaviour| behaviour.coordinators = Some(all.clone()));
+        coordinator.say(Message::Coordinators(all)).await;
+    }
     moved.until("a stream to where it is now", |state| state.registrations.len() == 1).await;
     bed.leave().await.unwrap();
 }

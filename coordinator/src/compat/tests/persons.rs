@@ -6,6 +6,9 @@ use skein_shared::channels::GENERAL;
 use skein_shared::profiles::Field;
 
 use super::*;
+use crate::auth::token::Keys;
+use crate::gateway;
+use crate::service::access::Access;
 
 #[tokio::test]
 async fn who_names_no_agent_arranges_work_as_a_person() {
@@ -155,6 +158,18 @@ async fn a_page_of_another_host_may_ask_and_read_with_the_key_alone() {
     let (status, told) = ask("GET", "/health", None).await;
     assert_eq!((status, &told["status"]), (200, &json!("ok")));
     assert!(told["version"].is_string(), "{told}");
+}
+
+/// A node has both, and does not start with two routes of one path.
+#[tokio::test]
+async fn the_routes_stand_beside_those_for_scripts() {
+    let bed = Bed::new();
+    let access = Access::new(Keys::ephemeral().unwrap(), bed.node.entities.clone());
+    let catalogue = Arc::new(catalogue().unwrap());
+    let gateway = gateway::router(bed.service.clone(), access, catalogue, Gate::default());
+    let health = Request::get("/health").body(Body::empty()).unwrap();
+    let answer = gateway.merge(bed.router.clone()).oneshot(health).await.unwrap();
+    assert_eq!(answer.headers()["access-control-allow-origin"], "*", "it is Agent Swarm's");
 }
 
 #[tokio::test]

@@ -72,13 +72,30 @@ fn people_who_can_be_nobody_are_refused() {
         let error = workspace(&format!("{setting} = [\"{wrong}\"]")).unwrap_err().to_string();
         assert!(error.contains(&format!("`{wrong}` among its `{setting}`")), "{error}");
     }
-    let mail = |setting: &str| {
+    let mail = |setting: &str, domain: &str| {
         let source = "[[ingress.source]]\nname = \"mail\"\nprovider = \"agentmail\"\nsecret = \"c2VjcmV0\"";
-        read(&format!("{source}\n{setting} = [\"ada@acme.com\"]")).unwrap_err().to_string()
+        read(&format!("{source}\n{setting} = [\"{domain}\"]"))
     };
     for setting in ["inbox_domains", "sender_domains"] {
-        assert!(mail(setting).contains("`ada@acme.com` among its"), "{}", mail(setting));
+        let error = mail(setting, "ada@acme.com").unwrap_err().to_string();
+        assert!(error.contains("`ada@acme.com` among its"), "{error}");
     }
+}
+
+#[test]
+fn people_whom_somebody_lets_in_by_another_spelling_are_not_refused() {
+    // A server that speaks as Slack does has ids of its own.
+    let mattermost = "bot_token = \"xoxb-1\"\napi = \"https://chat.acme.com/api\"";
+    let elsewhere =
+        |user: &str| read(&format!("[[slack.workspace]]\n{mattermost}\nallowed_users = [\"{user}\"]"));
+    elsewhere("8fy1bkh3xfd5bd6o1k3cmqbkzw").unwrap();
+    for wrong in ["@ada", "ada, bob", ""] {
+        let error = elsewhere(wrong).unwrap_err().to_string();
+        assert!(error.contains("among its `allowed_users`"), "{error}");
+    }
+    // It is compared without the space.
+    let mail = "[[ingress.source]]\nname = \"mail\"\nprovider = \"agentmail\"\nsecret = \"c2VjcmV0\"";
+    read(&format!("{mail}\ninbox_domains = [\" AgentMail.to \"]")).unwrap();
 }
 
 #[test]

@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use crate::auth::Principal;
 
-/// Letters of a text that one line of several shows, and of one that stands alone.
-const BRIEF: usize = 120;
+/// Letters of a text that one line of several shows, and of one that stands alone. Claude Code takes ten thousand
+/// letters from a hook, and cuts off what is beyond.
+const BRIEF: usize = 100;
 const LONG: usize = 2000;
 
 /// What waits for an agent.
@@ -66,12 +67,13 @@ pub(super) fn under_way(known: &UnderWay) -> String {
 }
 
 pub(super) fn reminder(tasks: &[Value]) -> String {
+    let most = LONG / tasks.len().max(1);
     let each = tasks.iter().map(|task| {
         let progress = match task["progress"].as_str() {
-            Some(progress) => format!("\nProgress: {}", clip(progress, LONG)),
+            Some(progress) => format!("\nProgress: {}", clip(progress, most)),
             None => String::new(),
         };
-        format!("\nTask {}: {}{progress}", text(task, "id"), clip(text(task, "task"), LONG))
+        format!("\nTask {}: {}{progress}", text(task, "id"), clip(text(task, "task"), most))
     });
     let each: String = each.collect();
     format!("Keep what you are working on in the swarm, with its id, for you report on it by that.{each}")
@@ -177,5 +179,20 @@ mod tests {
         let told = reminder(&[json!({ "id": "t-1", "task": long, "progress": long })]);
         assert!(told.contains("Task t-1: ü ü") && told.chars().count() < 2 * LONG + 200, "{told}");
         assert!(no_more_polls(2).starts_with("2 polls in a row"));
+    }
+
+    #[test]
+    fn all_that_is_told_at_once_is_short_enough_for_a_hook() {
+        let (long, id) = ("ü ".repeat(2000), "00000000-0000-7000-8000-000000000000");
+        let rows = vec![json!({ "id": id, "task": long, "progress": long }); 10];
+        let messages = vec![json!({ "id": id, "content": long }); 10];
+        let tray = Tray { unread: 9999, mentions: 9999, offered: 9999, pool: 9999, active: 10 };
+        let who = Principal::named("ann", Role::Lead);
+        let me = json!({ "name": "a".repeat(64), "isLead": true });
+        let known = UnderWay { messages, handed_out: rows.clone(), active: rows.clone() };
+        let told = welcome(&who, &me, &tray, &rows) + &under_way(&known);
+        for told in [told, reminder(&rows)] {
+            assert!(told.chars().count() < 10_000, "{}", told.chars().count());
+        }
     }
 }

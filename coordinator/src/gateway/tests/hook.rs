@@ -21,9 +21,12 @@ impl Bed {
 
     /// A task of the pool.
     async fn task(&self, text: &str) -> Uuid {
-        let operator = Principal::named("boss", Role::Operator);
+        self.task_by(&Principal::named("boss", Role::Operator), text).await
+    }
+
+    async fn task_by(&self, who: &Principal, text: &str) -> Uuid {
         let wanted = Wanted { spec: TaskSpec::new(text), target: Target::Pool, rules: Rules::Plain };
-        let made = Box::pin(self.service().send_task(&operator, Uuid::now_v7(), wanted)).await.unwrap().task;
+        let made = Box::pin(self.service().send_task(who, Uuid::now_v7(), wanted)).await.unwrap().task;
         Uuid::try_parse(made["id"].as_str().unwrap()).unwrap()
     }
 
@@ -87,6 +90,10 @@ async fn what_a_worker_had_not_begun_and_what_a_lead_does_goes_on() {
     let own = bed.task("plan").await;
     bed.act(&lead, own, Action::Claim).await;
     bed.cancel(own).await;
+    // One that it has made and cancels itself.
+    let whim = bed.task_by(&ann, "paint it").await;
+    bed.act(&ann, whim, Action::Claim).await;
+    bed.act(&ann, whim, Action::Cancel { reason: None }).await;
     for token in [token, led] {
         assert_eq!(bed.hears(&token, json!({ "event": "PreToolUse" })).await, Value::Null);
     }

@@ -3,8 +3,8 @@
 //! one which begins more and more does not keep the others out.
 //!
 //! A session carries no rights, but what its agent is told and asked comes on its streams. So it is that agent's alone,
-//! and who else has got hold of its id hears nothing there, ends nothing and does not wake it. One that began on another
-//! node nobody here knows the agent of: each that asks in it has one of its own.
+//! and who else has got hold of its id hears nothing there, ends nothing and does not wake it. Whose one is that began
+//! on another node nobody knows here: each agent that asks in it has one of its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

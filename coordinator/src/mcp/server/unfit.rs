@@ -106,9 +106,9 @@ pub(super) fn is_json(content_type: &str) -> bool {
 
 /// What is said of JSON that is no message, of which rmcp says that the body has the wrong media type.
 pub(super) fn no_message(id: Option<RequestId>) -> Response {
-    let problem = "the body is no message of JSON-RPC 2.0: it needs `jsonrpc: \"2.0\"`, a method, and an id that is a text \
-                   or a whole number, or none where no answer is wanted; send each message in a request of its own, for \
-                   batches are not taken";
+    let problem = "the body is no message of JSON-RPC 2.0: it needs `jsonrpc: \"2.0\"`, a method, and an id that is \
+                   a text or a whole number, or none where no answer is wanted; send each message in a request of its \
+                   own, for batches are not taken";
     let error = json!({ "code": ErrorCode::INVALID_REQUEST.0, "message": problem });
     let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
     (StatusCode::BAD_REQUEST, axum::Json(answer)).into_response()

@@ -252,6 +252,44 @@ async fn the_table_of_permissions_is_kept() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What arranges work and does none. People call it by Agent Swarm's routes too.
+const ARRANGES: [(&str, &str); 11] = [
+    ("send-task", r#"{"task":"new #N","allowDuplicate":true}"#),
+    ("cancel-task", r#"{"taskId":"$task"}"#),
+    ("post-message", r#"{"content":"hello"}"#),
+    ("create-channel", r#"{"name":"people#N"}"#),
+    ("create-schedule", r#"{"name":"people#N","taskTemplate":"x","intervalMs":60000000}"#),
+    ("update-schedule", r#"{"scheduleId":"$schedule","priority":60}"#),
+    ("run-schedule-now", r#"{"scheduleId":"$schedule"}"#),
+    ("delete-schedule", r#"{"scheduleId":"$schedule"}"#),
+    ("update-epic", r#"{"epicId":"$epic","plan":"p"}"#),
+    ("delete-epic", r#"{"epicId":"$epic"}"#),
+    ("set-config", r#"{"scope":"global","key":"TONE","value":"short"}"#),
+];
+
+#[tokio::test]
+async fn an_operator_arranges_work_by_the_scope_to_lead_alone_and_does_none() {
+    let scene = Scene::new().await;
+    let face = &scene.face;
+    let operator = face.agent("operator", Role::Operator);
+    let looker = face.agent_with("looker", Role::Operator, Some("full/readonly"));
+    let reader = face.narrowed("reader", Role::Operator, "swarm:read swarm:admin");
+    for (tool, template) in ARRANGES {
+        let arguments = scene.arguments(template).await;
+        let asked = json!({ "name": tool, "arguments": arguments });
+        assert_eq!(face.send("/mcp", &reader.token, "tools/call", asked).await.0, 403, "{tool}");
+        for (agent, wanted) in [(&looker, 'f'), (&operator, '+')] {
+            let found = face.call(agent, tool, arguments.clone()).await;
+            assert_eq!(letter(&found), wanted, "{tool}: {found}");
+        }
+    }
+    let said = face.facts(&operator, "post-message", json!({ "content": "hello" })).await;
+    assert_eq!((&said["posted"]["agentId"], &said["posted"]["agentName"]), (&Value::Null, &json!("Human")));
+    for (tool, arguments) in [("poll-task", json!({})), ("join-swarm", json!({ "name": "operator" }))] {
+        assert_eq!(letter(&face.call(&operator, tool, arguments).await), 'f', "{tool}");
+    }
+}
+
 #[tokio::test]
 async fn a_lead_polls_like_a_worker() {
     let scene = Scene::new().await;

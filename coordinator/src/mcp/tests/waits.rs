@@ -377,3 +377,42 @@ async fn a_poller_is_woken_by_whatever_gives_it_work() {
     .await;
     assert_eq!(polled["task"]["task"], "the walls");
 }
+
+#[tokio::test]
+async fn who_had_stopped_is_back_by_asking_and_hears_of_what_comes() {
+    let (face, lead, worker) = swarm().await;
+    let who = face.access.identify(&worker.token).await.unwrap();
+    let face = Arc::new(face);
+    for (tool, arguments, task) in [
+        ("poll-task", json!({}), json!({ "task": "dig", "agentId": worker.id })),
+        ("task_claim_next", json!({ "wait_seconds": 60 }), json!({ "task": "dig on" })),
+    ] {
+        face.service.go_offline(&who, Uuid::now_v7()).await.unwrap();
+        let mut back = face.service.entities().hub().subscribe(worker.id.to_string());
+        let (waiting, asking) = (Arc::clone(&face), worker.clone());
+        let asked = tokio::spawn(async move { waiting.facts(&asking, tool, arguments).await });
+        back.changed().await;
+        face.facts(&lead, "send-task", task.clone()).await;
+        let found = tokio::time::timeout(Duration::from_secs(30), asked).await.unwrap().unwrap();
+        assert_eq!(found["task"]["task"], task["task"], "{found}");
+        let end = json!({ "taskId": found["task"]["id"], "status": "completed" });
+        face.facts(&worker, "store-progress", end).await;
+    }
+}
+
+#[tokio::test]
+async fn who_stops_while_its_question_stands_open_has_stopped() {
+    let (face, _, worker) = swarm().await;
+    let who = face.access.identify(&worker.token).await.unwrap();
+    let stop = async || face.service.go_offline(&who, Uuid::now_v7()).await.unwrap();
+    stop().await;
+    let mut back = face.service.entities().hub().subscribe(worker.id.to_string());
+    let asks = face.service.poll_task(&who, Uuid::now_v7(), Duration::from_millis(300));
+    let stops = async {
+        back.changed().await;
+        stop().await
+    };
+    let (polled, _) = tokio::join!(asks, stops);
+    assert!(polled.unwrap().task.is_none());
+    assert_eq!(face.service.me(&who).await.unwrap().unwrap()["status"], "offline");
+}

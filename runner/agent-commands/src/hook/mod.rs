@@ -18,20 +18,25 @@ use state::{State, mark};
 /// What the names of the swarm's tools begin with, for its server is called `skein`. They run whatever was cancelled:
 /// by them an agent reports, and gets other work.
 const OWN: &str = "mcp__skein__";
-/// Tools that an agent rightly calls again and again as they stand.
-const PATIENT: [&str; 7] = [
+/// Tools of the swarm that an agent rightly calls again and again as they stand.
+const PATIENT: [&str; 8] = [
     "check_call",
     "heartbeat_lock",
     "poll-task",
+    "read-messages",
     "task_claim_next",
     "wait",
     "wait_for_calls",
     "wait_for_trigger",
 ];
+/// The same of Claude Code itself: they fetch what a command in the background has printed since.
+const FETCHING: [&str; 2] = ["BashOutput", "TaskOutput"];
 /// The tool of which the swarm says whether it is of use.
 const POLL: &str = "poll-task";
 /// After a tool the swarm hears of the session once in so long, milliseconds.
 const SIGN: u64 = 10_000;
+/// So long no tool waits for a swarm that has not answered, milliseconds.
+const REST: u64 = 15_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
@@ -61,21 +66,24 @@ impl Event {
 pub(crate) struct Hook {
     event: Event,
     file: PathBuf,
+    now: u64,
+    is_attended: bool,
     question: Option<String>,
     verdict: Verdict,
 }
 
 impl Hook {
     /// Takes note of an event. None for one that nothing is to be said to. `folder` is for temporary files, `now` in
-    /// milliseconds since 1970.
-    pub(crate) fn begin(text: &str, folder: &Path, now: u64) -> Option<Self> {
+    /// milliseconds since 1970, and `is_attended` says whether prompts are a person's.
+    pub(crate) fn begin(text: &str, folder: &Path, now: u64, is_attended: bool) -> Option<Self> {
         if !json::is_whole(text) {
             return None;
         }
         let named = |name: &str| json::field(text, name).and_then(json::plain);
         let event = named("hook_event_name")?;
         let event = Event::ALL.into_iter().find(|known| known.name() == event)?;
-        let file = state::file(folder, &named("session_id")?);
+        // Its agents run at the same time under the name of their session: a call of each is none of the others'.
+        let file = state::file(folder, &named("session_id")?, &named("agent_id").unwrap_or_default());
         // Whoever goes on with a conversation has its past.
         let goes_on = matches!(named("source").as_deref(), Some("compact" | "resume"));
         let is_new = event == Event::Start && !goes_on;
@@ -87,18 +95,22 @@ impl Hook {
             if is_new || state.begun == 0 || state.begun > now {
                 *state = State { begun: now, ..State::default() };
             }
-            let is_free = event == Event::Before && !own.is_some_and(|name| PATIENT.contains(&name));
+            let is_patient = own.map_or_else(|| FETCHING.contains(&&*tool), |name| PATIENT.contains(&name));
+            let is_free = event == Event::Before && !is_patient;
             let verdict = if is_free { judged(state, mark(&[&tool, input])) } else { Verdict::Pass };
+            let is_over = |since: u64, wait: u64| since == 0 || since > now || now - since >= wait;
+            let rests = !is_over(state.unheard, REST);
             let asks = match event {
+                Event::Before | Event::After if rests => false,
                 Event::Before => !matches!(verdict, Verdict::Block(_)) && own.is_none_or(|name| name == POLL),
-                Event::After => state.asked > now || now - state.asked >= SIGN,
+                Event::After => is_over(state.asked, SIGN),
                 Event::Start | Event::Prompt | Event::Compact => true,
             };
             let question = asks.then(|| question(event, own, now - state.begun));
             if asks {
                 state.asked = now;
             }
-            Some(Self { event, file: file.clone(), question, verdict })
+            Some(Self { event, file: file.clone(), now, is_attended, question, verdict })
         })
     }
 
@@ -110,6 +122,9 @@ impl Hook {
     /// What to print, if anything. `told` is what the swarm has answered with.
     pub(crate) fn answer(self, told: Option<&str>) -> Option<String> {
         let told = told.filter(|_| self.question.is_some());
+        if self.question.is_some() && told.is_none() {
+            state::change(&self.file, |state| state.unheard = self.now);
+        }
         let said = |name: &str| told.and_then(|told| json::field(told, name)).and_then(json::plain);
         if let Verdict::Block(reason) = &self.verdict {
             return Some(before("permissionDecisionReason", reason));
@@ -117,6 +132,8 @@ impl Hook {
         if let Some(reason) = said("block").filter(|reason| self.holds(reason)) {
             return match self.event {
                 Event::Before => Some(before("permissionDecisionReason", &reason)),
+                // Nobody would send it again, and what it brings, such as what was waited for, would be lost.
+                Event::Prompt if !self.is_attended => Some(reason),
                 Event::Prompt => Some(json::object(&[
                     ("decision".to_owned(), json::text("block")),
                     ("reason".to_owned(), json::text(&reason)),
@@ -132,7 +149,7 @@ impl Hook {
     }
 
     /// Whether a reason still stops something. A person who was told it, and sends a prompt all the same, wants what
-    /// comes of it to be done.
+    /// comes of it to be done; and so does a runner, which knows of no reason.
     fn holds(&self, reason: &str) -> bool {
         let reason = mark(&[reason]);
         state::change(&self.file, |state| {

@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub(crate) begun: u64,
     /// When the swarm was asked last.
     pub(crate) asked: u64,
+    /// When it was asked last and gave no answer.
+    pub(crate) unheard: u64,
     /// The mark of the reason for which a prompt was held up: whoever sends the prompt once more knows it.
     pub(crate) told: u64,
     /// The marks of the last calls that were made, the oldest first.
@@ -36,6 +38,7 @@ impl State {
             match name {
                 "begun" => state.begun = value.parse().unwrap_or_default(),
                 "asked" => state.asked = value.parse().unwrap_or_default(),
+                "unheard" => state.unheard = value.parse().unwrap_or_default(),
                 "told" => state.told = marks(value).first().copied().unwrap_or_default(),
                 "calls" => state.calls = marks(value),
                 _ => {}
@@ -46,9 +49,10 @@ impl State {
     }
 
     pub(crate) fn render(&self) -> String {
-        let Self { begun, asked, told, calls } = self;
+        let Self { begun, asked, unheard, told, calls } = self;
         let calls: Vec<String> = calls.iter().map(|call| format!("{call:x}")).collect();
-        format!("begun {begun}\nasked {asked}\ntold {told:x}\ncalls {}\n", calls.join(" "))
+        let calls = calls.join(" ");
+        format!("begun {begun}\nasked {asked}\nunheard {unheard}\ntold {told:x}\ncalls {calls}\n")
     }
 
     pub(crate) fn made(&mut self, call: u64) {
@@ -62,9 +66,10 @@ impl State {
     }
 }
 
-/// The file of a session. Nobody who does not know the session can tell its name, and so nobody was there first.
-pub(crate) fn file(folder: &Path, session: &str) -> PathBuf {
-    folder.join(format!("skein-hook-{:016x}", mark(&[session])))
+/// The file of an agent of a session; the session itself is the agent without a name. Nobody who does not know the
+/// session can tell the file's name, and so nobody was there first.
+pub(crate) fn file(folder: &Path, session: &str, agent: &str) -> PathBuf {
+    folder.join(format!("skein-hook-{:016x}", mark(&[session, agent])))
 }
 
 /// Reads what is known, has it changed, and writes it down.
@@ -103,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_is_written_down_is_read_again_and_no_more_than_the_window() {
-        let mut state = State { begun: 7, asked: 8, told: u64::MAX, calls: Vec::new() };
+        let mut state = State { begun: 7, asked: 8, unheard: 9, told: u64::MAX, calls: Vec::new() };
         for call in 0..40 {
             state.made(call);
         }
@@ -117,7 +122,7 @@ mod tests {
     #[test]
     fn two_processes_and_garbage_leave_a_file_that_is_read() {
         let session = format!("two-{}", std::process::id());
-        let file = file(&std::env::temp_dir(), &session);
+        let file = file(&std::env::temp_dir(), &session, "");
         std::fs::write(&file, [0xff; 9000]).unwrap();
         std::thread::scope(|scope| {
             for call in [1, 2] {

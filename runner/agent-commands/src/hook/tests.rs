@@ -4,18 +4,19 @@ use super::*;
 struct Session {
     id: String,
     now: u64,
+    is_attended: bool,
 }
 
 impl Session {
     fn new(name: &str) -> Self {
-        Self { id: format!("{name}-{}", std::process::id()), now: 1_790_000_000_000 }
+        Self { id: format!("{name}-{}", std::process::id()), now: 1_790_000_000_000, is_attended: true }
     }
 
     /// Tells of an event a second later, and has the swarm answer so. Gives what it was asked, and what is printed.
     fn event(&mut self, event: &str, more: &str, told: Option<&str>) -> (Option<String>, Option<String>) {
         self.now += 1000;
         let text = format!(r#"{{"session_id":"{}","hook_event_name":"{event}"{more}}}"#, self.id);
-        let hook = Hook::begin(&text, &std::env::temp_dir(), self.now).unwrap();
+        let hook = Hook::begin(&text, &std::env::temp_dir(), self.now, self.is_attended).unwrap();
         let asked = hook.question().map(str::to_owned);
         (asked, hook.answer(told))
     }
@@ -27,10 +28,13 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(state::file(&std::env::temp_dir(), &self.id));
+        for agent in ["", "a-1", "a-2"] {
+            let _ = std::fs::remove_file(state::file(&std::env::temp_dir(), &self.id, agent));
+        }
     }
 }
 
+const HEARD: &str = r#"{"ok":true}"#;
 const CANCELLED: &str = r#"{"ok":true,"block":"the task \"dig\" was cancelled"}"#;
 const DENIED: &str = concat!(
     r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","#,
@@ -40,7 +44,7 @@ const DENIED: &str = concat!(
 #[test]
 fn a_reason_of_the_swarm_stops_a_tool_and_holds_a_prompt_up_once() {
     let mut session = Session::new("cancelled");
-    let (asked, said) = session.event("UserPromptSubmit", r#","prompt":"dig""#, Some("{\"ok\":true}"));
+    let (asked, said) = session.event("UserPromptSubmit", r#","prompt":"dig""#, Some(HEARD));
     assert_eq!(asked.as_deref(), Some(r#"{"event":"UserPromptSubmit","sessionAgeMs":0}"#));
     assert_eq!(said, None);
     let (asked, said) = session.tool("Bash", r#"{"command":"dig"}"#, Some(CANCELLED));
@@ -68,8 +72,47 @@ fn what_cannot_be_asked_or_understood_stops_nothing() {
     }
     let folder = std::env::temp_dir();
     for text in ["", "{", "[]", "{}", r#"{"hook_event_name":"Stop","session_id":"s"}"#] {
-        assert!(Hook::begin(text, &folder, 1).is_none(), "{text}");
+        assert!(Hook::begin(text, &folder, 1, true).is_none(), "{text}");
     }
+}
+
+#[test]
+fn a_runner_s_prompt_is_never_held_up() {
+    let mut session = Session::new("runner");
+    session.is_attended = false;
+    session.event("SessionStart", "", Some(HEARD));
+    assert_eq!(session.tool("Bash", "{}", Some(CANCELLED)).1.as_deref(), Some(DENIED));
+    session.event("SessionStart", r#","source":"resume""#, Some(HEARD));
+    let said = session.event("UserPromptSubmit", r#","prompt":"it came""#, Some(CANCELLED)).1;
+    assert_eq!(said.as_deref(), Some(r#"the task "dig" was cancelled"#), "its model is told with it");
+    assert_eq!(session.tool("Bash", "{}", Some(CANCELLED)).1, None, "and does what the prompt says");
+}
+
+#[test]
+fn no_tool_waits_again_and_again_for_a_swarm_that_does_not_answer() {
+    let mut session = Session::new("unheard");
+    session.event("SessionStart", "", Some(HEARD));
+    assert!(session.tool("Bash", r#"{"n":1}"#, None).0.is_some());
+    for n in 2..16 {
+        assert_eq!(session.tool("Bash", &format!(r#"{{"n":{n}}}"#), None).0, None, "{n}");
+    }
+    assert!(session.event("UserPromptSubmit", "", Some(HEARD)).0.is_some(), "a prompt is always asked about");
+    assert!(session.tool("Bash", r#"{"n":16}"#, Some(CANCELLED)).1.is_some(), "it is asked again");
+    assert!(session.tool("Bash", r#"{"n":17}"#, None).0.is_some(), "and has answered");
+}
+
+#[test]
+fn what_agents_of_a_session_do_at_the_same_time_is_no_circle() {
+    let mut session = Session::new("agents");
+    let by = |agent: &str| {
+        format!(r#","agent_id":"{agent}","tool_name":"Read","tool_input":{{"file_path":"/{agent}"}}"#)
+    };
+    for _ in 0..7 {
+        for agent in ["a-1", "a-2"] {
+            assert_eq!(session.event("PreToolUse", &by(agent), None).1, None, "{agent}");
+        }
+    }
+    assert!(session.event("PreToolUse", &by("a-1"), None).1.is_some(), "each is looked after all the same");
 }
 
 #[test]
@@ -101,9 +144,14 @@ fn circles_are_seen_without_the_swarm() {
 #[test]
 fn who_waits_goes_round_in_no_circle_and_the_swarms_tools_run_unasked() {
     let mut session = Session::new("waits");
-    for name in ["mcp__skein__wait_for_trigger", "mcp__skein__check_call"] {
+    for name in ["mcp__skein__wait_for_trigger", "mcp__skein__check_call", "mcp__skein__read-messages"] {
         for _ in 0..20 {
             assert_eq!(session.tool(name, "{}", Some(CANCELLED)), (None, None), "{name}");
+        }
+    }
+    for name in ["BashOutput", "TaskOutput"] {
+        for _ in 0..20 {
+            assert_eq!(session.tool(name, r#"{"task_id":"b1"}"#, Some(HEARD)).1, None, "{name}");
         }
     }
     for _ in 0..20 {
@@ -122,8 +170,8 @@ fn who_waits_goes_round_in_no_circle_and_the_swarms_tools_run_unasked() {
 #[test]
 fn after_a_tool_the_swarm_hears_of_the_session_now_and_then() {
     let mut session = Session::new("signs");
-    session.event("SessionStart", "", None);
-    let asked = (0..25).filter(|_| session.event("PostToolUse", "", None).0.is_some()).count();
+    session.event("SessionStart", "", Some(HEARD));
+    let asked = (0..25).filter(|_| session.event("PostToolUse", "", Some(HEARD)).0.is_some()).count();
     assert_eq!(asked, 2, "once in ten seconds");
     // Its clock was set back.
     session.now -= 3_600_000;

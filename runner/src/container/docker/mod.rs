@@ -55,7 +55,8 @@ use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec, User, begins};
 const REACH: Duration = Duration::from_secs(10);
 /// How long it may take where the runner can go on without its answer, and has to.
 const SOON: Duration = Duration::from_secs(2);
-/// How long it may take to pass a request to end on, after which the instance is killed, and to list what there is.
+/// How long it may take to pass a request to end on, after which the instance is killed, to list what there is, and to
+/// remove the networks.
 const ASK: Duration = Duration::from_secs(5);
 /// How long the daemon may take to tell of the end of a container that was killed.
 const END: Duration = Duration::from_secs(10);

@@ -9,11 +9,12 @@ use std::net::Ipv4Addr;
 use bollard::Docker;
 use bollard::models::{NetworkCreateRequest, NetworkInspect};
 use bollard::query_parameters::ListNetworksOptionsBuilder;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::create::{RUNNER, is_of};
 use super::settings::Network;
-use super::{failed, is_missing};
+use super::{ASK, failed, is_missing};
 use crate::container::Failure;
 
 pub(super) fn name(runner: &str, network: Network) -> String {
@@ -68,7 +69,14 @@ fn gateway(found: &NetworkInspect) -> Option<Ipv4Addr> {
 }
 
 /// Removes the runner's networks, with those that it made while it had another name. One that an instance is in stays.
+/// A daemon that does not answer keeps them all, and no runner from its end.
 pub(super) async fn remove_all(docker: &Docker, runner: &str) {
+    if timeout(ASK, remove_each(docker, runner)).await.is_err() {
+        tracing::warn!("the Docker daemon has not answered in {ASK:?}; the runner's networks stay");
+    }
+}
+
+async fn remove_each(docker: &Docker, runner: &str) {
     let filters = HashMap::from([("label".to_owned(), vec![RUNNER.to_owned()])]);
     let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
     let mut found = docker.list_networks(Some(options)).await.unwrap_or_else(|error| {

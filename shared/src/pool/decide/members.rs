@@ -137,7 +137,8 @@ impl Pool {
         Ok(Decision::new(Reply::Member(view), vec![event]))
     }
 
-    /// Whoever asks for work is at work again, whatever it has said before.
+    /// Whoever gets work is at work again, whatever it has said before. Who asks in vain is not by that: it may wait
+    /// and ask again under the same id, to which an answer that is kept would be the last, and may have stopped since.
     pub(super) fn awake(
         &self,
         mut asked: Decision<Self>,
@@ -145,7 +146,12 @@ impl Pool {
         managed: bool,
         ctx: &Ctx,
     ) -> Decision<Self> {
-        if self.members.get(&agent).is_some_and(|member| member.offline) {
+        let in_vain = match &asked.reply {
+            Reply::Polled { task, offers, .. } => task.is_none() && offers.is_empty(),
+            Reply::Claimed { task, .. } => task.is_none(),
+            _ => false,
+        };
+        if !in_vain && self.members.get(&agent).is_some_and(|member| member.offline) {
             asked.events.insert(0, Event::CameBack { agent, managed, at: ctx.now });
         }
         asked

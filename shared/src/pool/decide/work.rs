@@ -28,8 +28,6 @@ impl Pool {
         let offers = self.open_offers(agent);
         let lost = self.unreported(agent, instance);
         let full = self.active(agent) >= member.max_tasks as usize;
-        // Who comes back by this begins to count anew.
-        let empty_polls = if member.offline { 0 } else { member.empty_polls };
         let polled = |task: Option<TaskView>, redelivered: bool, empty_polls: u32| Reply::Polled {
             task,
             redelivered,
@@ -40,6 +38,8 @@ impl Pool {
         };
         if !offers.is_empty() || lost.is_some() {
             let redelivered = lost.as_ref().is_some_and(|task| !self.standing.is_for(task.id, ctx.request));
+            // Who comes back by this begins to count anew.
+            let empty_polls = if member.offline { 0 } else { member.empty_polls };
             return Ok(Decision::reply(polled(lost, redelivered, empty_polls)));
         }
         let next = self.indexes.next_for(agent).filter(|_| !full);
@@ -50,9 +50,9 @@ impl Pool {
         }
         if last && !full {
             let event = Event::PolledEmpty { agent, at: ctx.now };
-            return Ok(Decision::new(polled(None, false, empty_polls + 1), vec![event]));
+            return Ok(Decision::new(polled(None, false, member.empty_polls + 1), vec![event]));
         }
-        Ok(Decision::reply(polled(None, false, empty_polls)))
+        Ok(Decision::reply(polled(None, false, member.empty_polls)))
     }
 
     pub(super) fn decide_peek(&self, agent: Uuid, instance: &InstanceId) -> Answer {

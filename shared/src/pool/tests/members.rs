@@ -197,24 +197,28 @@ fn going_offline_withdraws_offers_and_a_ping_wakes() {
 }
 
 #[test]
-fn whoever_asks_for_work_is_back_at_it() {
+fn whoever_gets_work_is_back_at_it_and_who_asks_in_vain_is_not_yet() {
     let mut swarm = Swarm::new();
-    for _ in 0..2 {
-        swarm.run(poll(ANN, true)).unwrap();
-    }
+    let next =
+        || Command::ClaimNext { agent: ANN, instance: instance(ANN), managed: false, tags: Vec::new() };
+    swarm.run(poll(ANN, true)).unwrap();
     let pooled = swarm.task(Target::Pool);
-    let next = Command::ClaimNext { agent: ANN, instance: instance(ANN), managed: false, tags: Vec::new() };
-    for (asks, status) in [(poll(ANN, false), "idle"), (claim(ANN, pooled), "busy"), (next, "busy")] {
+    for asks in [claim(ANN, pooled), next(), poll(ANN, false)] {
         swarm.run(Command::Offline { agent: ANN }).unwrap();
         assert_eq!(swarm.member(ANN)["status"], "offline");
         swarm.run(asks).unwrap();
-        assert_eq!(swarm.member(ANN)["status"], status);
+        assert_eq!(swarm.member(ANN)["status"], "busy");
     }
+    assert_eq!(swarm.member(ANN)["emptyPollCount"], 0, "it counts anew");
     swarm.finish(pooled, ANN, completed("")).unwrap();
     swarm.run(Command::Offline { agent: ANN }).unwrap();
-    let reply = swarm.run(poll(ANN, true)).unwrap();
-    assert!(matches!(reply, Reply::Polled { empty_polls: 1, .. }), "it counts anew: {reply:?}");
-    assert_eq!(swarm.member(ANN)["emptyPollCount"], 1);
+    let events = swarm.0.events.len();
+    for asks in [next(), poll(ANN, false)] {
+        swarm.run(asks).unwrap();
+        assert_eq!(swarm.0.events.len(), events, "with an event the answer would be kept");
+    }
+    swarm.run(poll(ANN, true)).unwrap();
+    assert_eq!(swarm.member(ANN)["status"], "offline");
 }
 
 #[test]

@@ -130,11 +130,11 @@ fn timing(args: Args) -> Args {
         .take("intervalMs", at_least(1000), "Milliseconds between runs")
         .take("timezone", any_text(100), "IANA name (UTC)")
         .take("description", any_text(4000), "What it is for")
-        .take("taskType", any_text(50), "Kind of the tasks")
-        .take("tags", list(text(limits::TAG), limits::TAGS), "Tags of the tasks")
-        .take("priority", integer(0, 100), "Priority of the tasks (50)")
+        .take("taskType", any_text(50), "Of the tasks")
+        .take("tags", list(text(limits::TAG), limits::TAGS), "Of the tasks")
+        .take("priority", integer(0, 100), "Of the tasks (50)")
         .take("enabled", flag(), "Whether it runs (true)")
-        .take("skipIfActive", flag(), "recurring: no task while an earlier one has not ended (false)")
+        .take("skipIfActive", flag(), "No task while the last is open (false)")
 }
 
 #[derive(Deserialize)]

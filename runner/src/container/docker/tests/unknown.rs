@@ -102,6 +102,24 @@ async fn a_daemon_that_never_answers_leaves_one_instance_unknown_and_holds_up_no
     assert!(instances.follows("worker-1") && !*lock(&daemon.removed));
 }
 
+/// Nothing of it can be anywhere, so nobody has to be asked.
+#[tokio::test]
+async fn what_sleeps_outside_of_containers_hears_what_it_is_told_though_a_daemon_never_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Arc::new(Daemon::default());
+    daemon.hangs.send_replace(true);
+    let docker = engine(&daemon, folder.path());
+    let engines = Engines::new(ProcessEngine::with_cgroups("r1", Vec::new(), None), Ok(docker));
+    let rows = vec![row("worker-1", State::Spilled, None)];
+    let (instances, _lock) = runner(&folder, Arc::new(engines), rows).await;
+    instances.reconcile_within(Duration::from_millis(100)).await.unwrap();
+    instances.verdict([]);
+    stop(&instances, "worker-1").await;
+    let ended = report(&instances, "worker-1").await;
+    let What::Exited { reason, .. } = &ended.what else { panic!("{ended:?}") };
+    assert_eq!(reason, "not wanted");
+}
+
 #[tokio::test]
 async fn what_lives_in_a_container_waits_for_docker_with_what_it_is_told_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,4 +200,14 @@ async fn a_daemon_that_does_not_answer_keeps_no_instance_that_is_asked_to_end_fr
     // Sooner than the client of this test gives up.
     let asked = tokio::time::timeout(ASK + SOON, engine.ask(&handle)).await.expect("it is waited for");
     assert!(asked.is_err(), "it was asked, by a daemon that hangs");
+}
+
+#[tokio::test]
+async fn a_daemon_that_does_not_answer_keeps_no_runner_from_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Arc::new(Daemon::default());
+    daemon.hangs.send_replace(true);
+    let engine = engine(&daemon, folder.path());
+    // Sooner than the client of this test gives up.
+    tokio::time::timeout(ASK + SOON, engine.close()).await.expect("it is waited for");
 }

@@ -14,13 +14,14 @@ pub(super) fn read(request: &Value) -> Talk {
     let mut talk = Talk { tools, ..Talk::default() };
     let mut calls = HashMap::new();
     for message in request["messages"].as_array().into_iter().flatten() {
-        let user = message["role"] == "user";
-        if let (true, Some(text)) = (user, message["content"].as_str()) {
+        // What hooks and the client itself say comes as the system's.
+        let is_said = message["role"] != "assistant";
+        if let (true, Some(text)) = (is_said, message["content"].as_str()) {
             talk.prompt += text;
         }
         for block in message["content"].as_array().into_iter().flatten() {
             match block["type"].as_str().unwrap_or_default() {
-                "text" if user => talk.prompt += block["text"].as_str().unwrap_or_default(),
+                "text" if is_said => talk.prompt += block["text"].as_str().unwrap_or_default(),
                 "tool_use" => {
                     if let (Some(id), Some(name)) = (block["id"].as_str(), block["name"].as_str()) {
                         calls.insert(id, plain(ours(name).unwrap_or(name)));

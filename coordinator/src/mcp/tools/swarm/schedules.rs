@@ -76,7 +76,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 .take("delayMs", at_least(1), "one_time: so long from now")
                 .take("runAt", instant(), "one_time: at this moment")
                 .take("targetAgentId", agent(), "Who gets the tasks; the pool without one").of_agents()
-                .take("model", one_of(&MODELS), "The model that the tasks note"),
+                .take("model", one_of(&MODELS), "Noted in the tasks"),
             )
             .output(result()),
         Tool::new("list-schedules", "List schedules", SWARM, list_schedules)
@@ -105,7 +105,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     "The text of each task",
                 ))
                 .take("targetAgentId", or_null(agent()), "Who gets the tasks; null for the pool").of_agents()
-                .take("model", or_null(any_text(20)), "The model that the tasks note; null for none"),
+                .take("model", or_null(any_text(20)), "Noted in the tasks; null for none"),
             )
             .output(result()),
         Tool::new("delete-schedule", "Delete a schedule", SWARM, delete)
@@ -127,14 +127,14 @@ pub(super) fn tools() -> Vec<Tool> {
 
 fn timing(args: Args) -> Args {
     args.take("cronExpression", any_text(200), "Five fields, or six with seconds first")
-        .take("intervalMs", at_least(1000), "Milliseconds between runs")
+        .take("intervalMs", at_least(1000), "Between runs")
         .take("timezone", any_text(100), "IANA name (UTC)")
         .take("description", any_text(4000), "What it is for")
         .take("taskType", any_text(50), "Of the tasks")
         .take("tags", list(text(limits::TAG), limits::TAGS), "Of the tasks")
         .take("priority", integer(0, 100), "Of the tasks (50)")
-        .take("enabled", flag(), "Whether it runs (true)")
-        .take("skipIfActive", flag(), "No task while the last is open (false)")
+        .take("enabled", flag(), "It runs (true)")
+        .take("skipIfActive", flag(), "No task while one is open (false)")
 }
 
 #[derive(Deserialize)]

@@ -9,6 +9,7 @@ use super::definitions::{Add, Validate};
 use super::table::{self, Column};
 use super::{CliError, InSwarm, list, logs};
 use crate::api::client;
+use crate::service::agents::Steer;
 
 /// An agent in a list.
 const COLUMNS: &[Column] = &[
@@ -216,24 +217,12 @@ async fn steer(at: &InSwarm, agent: &str, order: &str) -> Result<(), CliError> {
     if !agent.is_empty()
         && matches!(order, "resume" | "enable")
         && let Ok(document) = shown(at, agent).await
-        && let Some(sentence) = still_held(order, &document)
+        && let Ok(steer) = order.parse::<Steer>()
+        && let Some(sentence) = steer.still_held(&document, "`skein agent resume --all`")
     {
         table::note(format_args!("skein: {sentence}"));
     }
     Ok(())
-}
-
-/// Why an agent that may go on does not.
-fn still_held(order: &str, agent: &Value) -> Option<&'static str> {
-    match order {
-        "resume" if agent["paused"] == true => {
-            Some("all agents of the swarm are paused, so it starts nothing before `skein agent resume --all`")
-        }
-        "enable" if agent["scale"] == 0 => {
-            Some("its definition says `instances = 0`, so it takes no work before that is changed")
-        }
-        _ => None,
-    }
 }
 
 #[derive(Debug, Args)]
@@ -276,8 +265,6 @@ impl Kill {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -286,16 +273,5 @@ mod tests {
         for wrong in ["0", "-1", "1.5", "", "unlimited", "4294967296"] {
             assert!(most(wrong).unwrap_err().contains("`defined`"), "{wrong}");
         }
-    }
-
-    #[test]
-    fn who_lets_an_agent_go_on_that_something_else_holds_is_told_what() {
-        let agent = |paused: bool, scale: u32| json!({ "paused": paused, "scale": scale });
-        assert!(still_held("resume", &agent(true, 1)).is_some_and(|said| said.contains("resume --all")));
-        assert!(still_held("enable", &agent(false, 0)).is_some_and(|said| said.contains("instances = 0")));
-        for order in ["resume", "enable"] {
-            assert_eq!(still_held(order, &agent(false, 1)), None, "{order}");
-        }
-        assert_eq!(still_held("pause", &agent(true, 0)), None);
     }
 }

@@ -1,6 +1,5 @@
 //! What operators do: each the same service call as that of the command or the tool.
 
-use serde_json::Value;
 use skein_shared::Code;
 use skein_shared::Refusal;
 use skein_shared::id::{InstanceId, Name, parse_uuid};
@@ -52,7 +51,8 @@ pub(super) async fn run(
             service.steer(who, request, &agent, steer).await?;
             // It is done; if nobody can say just now what stands against it all the same, nothing is said of that.
             let shown = service.agent(who, &agent).await.unwrap_or_default();
-            Ok(format!("{agent}: {order}d.{}", still_held(steer, &shown)))
+            let held = steer.still_held(&shown, "you resume them all").map(|held| format!("; {held}"));
+            Ok(format!("{agent}: {order}d{}.", held.unwrap_or_default()))
         }
         "steer-swarm" => {
             let pause = match fields.need("order")? {
@@ -112,18 +112,5 @@ pub(super) async fn run(
             Ok(format!("{node} gives its shards to the others."))
         }
         other => Err(Refusal::new(Code::NotFound, format!("there is no action `{other}`"))),
-    }
-}
-
-/// Why an agent that may go on does not, to be put behind what was done.
-fn still_held(order: Steer, agent: &Value) -> &'static str {
-    match order {
-        Steer::Resume if agent["paused"] == true => {
-            " All agents of this swarm are paused, so it starts nothing before you resume them all."
-        }
-        Steer::Enable if agent["scale"] == 0 => {
-            " Its definition says that none of it may run, so it takes no work before that is changed."
-        }
-        _ => "",
     }
 }

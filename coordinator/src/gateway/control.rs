@@ -147,20 +147,8 @@ pub(super) async fn steer(
         Steer::Resume | Steer::Enable => service.agent(&who, &agent).await.unwrap_or_default(),
         _ => Value::Null,
     };
-    done(format!("{agent}: {order}{}", still_held(wanted, &held)))
-}
-
-/// Why an agent that may go on does not, to be put behind what was done.
-pub(super) fn still_held(order: Steer, agent: &Value) -> &'static str {
-    match order {
-        Steer::Resume if agent["paused"] == true => {
-            "; all agents of the swarm are paused, so it starts nothing before POST /control/resume"
-        }
-        Steer::Enable if agent["scale"] == 0 => {
-            "; its definition says `instances = 0`, so it takes no work before that is changed"
-        }
-        _ => "",
-    }
+    let held = wanted.still_held(&held, "POST /control/resume").map(|held| format!("; {held}"));
+    done(format!("{agent}: {order}{}", held.unwrap_or_default()))
 }
 
 /// Says something to the agent that works on a task.

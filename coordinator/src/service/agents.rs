@@ -32,6 +32,23 @@ pub enum Steer {
     Remove,
 }
 
+impl Steer {
+    /// Why an agent, as it is shown, does not go on all the same once this is done. `resume_all` says how all agents of
+    /// the swarm are resumed, in the words of who is told.
+    pub fn still_held(self, agent: &Value, resume_all: &str) -> Option<String> {
+        match self {
+            Self::Resume if agent["paused"] == true => {
+                Some(format!("all agents of the swarm are paused, so it starts nothing before {resume_all}"))
+            }
+            Self::Enable if agent["scale"] == 0 => {
+                let held = "its definition says `instances = 0`, so it takes no work before that is changed";
+                Some(held.to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
 impl FromStr for Steer {
     type Err = Refusal;
 
@@ -342,6 +359,22 @@ mod tests {
 
     fn principal(role: Role) -> Principal {
         Principal::named("somebody", role)
+    }
+
+    #[test]
+    fn who_lets_an_agent_go_on_that_something_else_holds_is_told_what() {
+        let agent = |paused: bool, scale: u32| json!({ "paused": paused, "scale": scale });
+        let held = |steer: Steer, agent: &Value| steer.still_held(agent, "you resume all");
+        assert!(
+            held(Steer::Resume, &agent(true, 1)).is_some_and(|said| said.ends_with("before you resume all"))
+        );
+        assert!(held(Steer::Enable, &agent(false, 0)).is_some_and(|said| said.contains("instances = 0")));
+        for steer in [Steer::Resume, Steer::Enable] {
+            assert_eq!(held(steer, &agent(false, 1)), None, "{steer:?}");
+        }
+        for steer in [Steer::Pause, Steer::Disable, Steer::Remove] {
+            assert_eq!(held(steer, &agent(true, 0)), None, "{steer:?}");
+        }
     }
 
     #[tokio::test]

@@ -49,7 +49,9 @@ async fn who_resumes_one_agent_of_a_swarm_that_is_paused_is_told_so() {
     assert!(offers("All agents of this swarm are paused.") && offers("do/steer-swarm"), "{}", shown.text);
     let resume = [("agent", "ann"), ("order", "resume")];
     let said = bed.act(&operator, "steer-agent", &resume).await;
-    assert!(said.text.contains("ann: resumed. All agents of this swarm are paused"), "{}", said.text);
+    let held =
+        "ann: resumed; all agents of the swarm are paused, so it starts nothing before you resume them all.";
+    assert!(said.text.contains(held), "{}", said.text);
     bed.act(&operator, "steer-swarm", &[("order", "resume")]).await;
     let said = bed.act(&operator, "steer-agent", &resume).await;
     assert!(said.text.contains("ann: resumed.<"), "{}", said.text);
